@@ -1,5 +1,5 @@
 use crate::{
-    BlockError, Payload, PayloadSidecar, PreMergeRule, Transaction,
+    AccessList, BlockError, Payload, PayloadSidecar, PreMergeRule, Transaction,
     codec::{
         Body, decode_body, decode_header, encode_body, exact_list, list_header, list_len,
         rlp_error, take_item,
@@ -40,36 +40,50 @@ pub struct Block {
     /// RLP of the body: a list of transactions (typed ones wrapped in a string), ommers and, from
     /// Shanghai on, withdrawals.
     pub body_rlp: Bytes,
+    /// Block-level access list of the payload (EIP-7928). `None` before Amsterdam, and for a block
+    /// that came without its list, as in files and from the database.
+    pub access_list: Option<AccessList>,
     /// See [`Block::rlp_len`].
     rlp_len: usize,
 }
 
 impl Block {
     /// Builds the block that a payload describes, with the checks that need the payload alone. All
-    /// transactions must decode, and the block hash must match the resulting header. The versioned
+    /// transactions and the access list must decode, and the block hash must match the resulting
+    /// header. The versioned
     /// hashes must be the expected ones, and the execution requests well formed.
     /// [`crate::validate_header`] checks the header fields themselves.
     ///
     /// # Errors
     /// [`BlockError::RequestEmpty`], [`BlockError::RequestsOrder`],
-    /// [`BlockError::TransactionEncoding`], [`BlockError::BaseFeeTooHigh`],
-    /// [`BlockError::BlockHash`], [`BlockError::VersionedHashes`].
+    /// [`BlockError::TransactionEncoding`], [`BlockError::AccessListEncoding`],
+    /// [`BlockError::BaseFeeTooHigh`], [`BlockError::BlockHash`], [`BlockError::VersionedHashes`].
     pub fn from_payload(payload: Payload, sidecar: &PayloadSidecar) -> Result<Self, BlockError> {
         let requests = sidecar.execution_requests.as_deref();
         let requests_hash = requests.map(requests_hash).transpose()?;
         let raw = &payload.transactions;
-        let ((transactions, transactions_root), (body_rlp, body_payload_len)) = rayon::join(
-            || rayon::join(|| decode_all(raw), || list_root(raw)),
-            || encode_body(raw, payload.withdrawals.as_deref()),
-        );
+        let access_list_rlp = &payload.block_access_list;
+        let ((transactions, transactions_root), ((body_rlp, body_payload_len), access_list)) =
+            rayon::join(
+                || rayon::join(|| decode_all(raw), || list_root(raw)),
+                || {
+                    let list = access_list_rlp.as_ref();
+                    (
+                        encode_body(raw, payload.withdrawals.as_deref()),
+                        list.map(|rlp| (keccak256(rlp), AccessList::decode(rlp.clone()))),
+                    )
+                },
+            );
         let transactions = transactions?;
-        let roots = Roots { transactions_root, requests_hash };
+        let (access_list_hash, access_list) = access_list.unzip();
+        let roots = Roots { transactions_root, requests_hash, access_list_hash };
         let header = payload_header(&payload, sidecar, roots)?;
         let header_rlp = Bytes::from(alloy_rlp::encode(&header));
         let hash = keccak256(&header_rlp);
         if hash != payload.block_hash {
             return Err(BlockError::BlockHash { got: payload.block_hash, want: hash });
         }
+        let access_list = access_list.transpose()?;
         if let Some(expected) = &sidecar.versioned_hashes {
             check_versioned_hashes(&transactions, expected)?;
         }
@@ -83,6 +97,7 @@ impl Block {
             raw_transactions: payload.transactions,
             ommers: Vec::new(),
             withdrawals: payload.withdrawals,
+            access_list,
             body_rlp,
         })
     }
@@ -162,6 +177,7 @@ impl Block {
             raw_transactions: body.raw_transactions,
             ommers: body.ommers,
             withdrawals: body.withdrawals,
+            access_list: None,
             body_rlp,
         })
     }
@@ -199,6 +215,7 @@ impl Block {
 struct Roots {
     transactions_root: B256,
     requests_hash: Option<B256>,
+    access_list_hash: Option<B256>,
 }
 
 fn payload_header(
@@ -230,7 +247,8 @@ fn payload_header(
         excess_blob_gas: payload.excess_blob_gas,
         parent_beacon_block_root: sidecar.parent_beacon_block_root,
         requests_hash: roots.requests_hash,
-        ..Header::default()
+        block_access_list_hash: roots.access_list_hash,
+        slot_number: payload.slot_number,
     })
 }
 

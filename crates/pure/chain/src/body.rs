@@ -11,7 +11,7 @@ pub const MAX_BLOCK_RLP_LEN: usize = (10 - 2) * 1024 * 1024;
 
 /// Checks the body of a block: every rule that needs no state. [`Block`] itself checks that the
 /// body matches the header, and [`crate::validate_ommers`] checks the ommers. Sources: EIP-2, 155,
-/// 1559, 2930, 4844, 7594, 7702, 7825, 7934.
+/// 1559, 2930, 4844, 7594, 7702, 7825, 7928, 7934, 8037.
 ///
 /// # Errors
 /// The first broken rule.
@@ -19,6 +19,9 @@ pub fn validate_body(spec: &ChainSpec, block: &Block) -> Result<(), BlockError> 
     let fork = spec.fork_of(&block.header);
     if fork >= Fork::Osaka && block.rlp_len() > MAX_BLOCK_RLP_LEN {
         return Err(BlockError::BlockTooLarge { got: block.rlp_len(), limit: MAX_BLOCK_RLP_LEN });
+    }
+    if let Some(list) = &block.access_list {
+        list.check(block.transactions.len(), block.header.gas_limit)?;
     }
     let limits = Limits::of(spec, &block.header);
     let mut blobs = 0;
@@ -85,7 +88,8 @@ impl Limits {
             return Err(BlockError::ChainId { index, got, want: self.chain_id });
         }
         let (got, limit) = (transaction.gas_limit(), MAX_TX_GAS_LIMIT_OSAKA);
-        if self.fork >= Fork::Osaka && got > limit {
+        // From Amsterdam on, the cap is that of execution, and gas beyond it pays for state (EIP-8037).
+        if self.fork == Fork::Osaka && got > limit {
             return Err(BlockError::TransactionGasLimit { index, got, limit });
         }
         match transaction {

@@ -1,4 +1,4 @@
-use crate::{Fork, PreMergeRule, TransactionRule};
+use crate::{AccessListFlaw, Fork, PreMergeRule, TransactionRule};
 use alloy_primitives::{Address, B256, U256};
 use std::fmt;
 
@@ -299,6 +299,44 @@ pub enum BlockError {
         /// Allowed size in bytes.
         limit: usize,
     },
+    /// The block-level access list cannot be decoded (EIP-7928).
+    #[error("block access list cannot be decoded: {reason}")]
+    AccessListEncoding {
+        /// Error of the decoder.
+        reason: alloy_rlp::Error,
+    },
+    /// The block-level access list is not in its canonical order (EIP-7928).
+    #[error("block access list: {flaw}")]
+    AccessListForm {
+        /// First entry out of order.
+        flaw: AccessListFlaw,
+    },
+    /// The block-level access list has an index above that of the block's end (EIP-7928).
+    #[error("block access list has index {got}, more than {limit}")]
+    AccessListIndex {
+        /// Largest index.
+        got: u32,
+        /// Number of transactions and one.
+        limit: u32,
+    },
+    /// The block-level access list has more items than the gas limit allows (EIP-7928).
+    #[error("block access list has {got} accounts and slots, more than {limit}")]
+    AccessListTooLong {
+        /// Number of accounts and slots.
+        got: u64,
+        /// Gas limit divided by 2,000.
+        limit: u64,
+    },
+    /// Execution touched other state than the block-level access list says (EIP-7928).
+    #[error("block access list hash is {want}, not {got}{difference}")]
+    AccessList {
+        /// Hash in the header.
+        got: B256,
+        /// Hash after execution.
+        want: B256,
+        /// First difference in words, empty if the list of the block is not known.
+        difference: String,
+    },
     /// The fork does not know the type of a transaction (EIP-4844, 7702).
     #[error("transaction {index} has type {ty}, unknown to {fork}")]
     TransactionType {
@@ -319,7 +357,8 @@ pub enum BlockError {
         /// Id of this chain.
         want: u64,
     },
-    /// The gas limit of a transaction is over 2^24 (EIP-7825, Osaka).
+    /// The gas limit of a transaction is over 2^24 (EIP-7825, Osaka). Amsterdam bounds only the gas of
+    /// execution (EIP-8037).
     #[error("transaction {index} has gas limit {got}, more than {limit}")]
     TransactionGasLimit {
         /// Position in the block.

@@ -42,11 +42,13 @@ pub enum Fork {
     Prague,
     /// Size and gas caps, blob reserve price (EIP-7934, 7825, 7918).
     Osaka,
+    /// Block-level access lists, gas of state growth, builder requests (EIP-7928, 8037, 8282).
+    Amsterdam,
 }
 
 impl Fork {
     /// All forks, in order.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Frontier,
         Self::Homestead,
         Self::TangerineWhistle,
@@ -65,11 +67,12 @@ impl Fork {
         Self::Cancun,
         Self::Prague,
         Self::Osaka,
+        Self::Amsterdam,
     ];
 
     /// Forks of proof of stake, in order. All except Paris activate by time.
-    pub const MERGED: [Self; 5] =
-        [Self::Paris, Self::Shanghai, Self::Cancun, Self::Prague, Self::Osaka];
+    pub const MERGED: [Self; 6] =
+        [Self::Paris, Self::Shanghai, Self::Cancun, Self::Prague, Self::Osaka, Self::Amsterdam];
 
     /// Returns the position in [`Fork::ALL`].
     pub(crate) const fn index(self) -> usize {
@@ -97,6 +100,7 @@ impl Fork {
             EthereumHardfork::Cancun => Self::Cancun,
             EthereumHardfork::Prague => Self::Prague,
             EthereumHardfork::Osaka => Self::Osaka,
+            EthereumHardfork::Amsterdam => Self::Amsterdam,
             _ => return None,
         })
     }

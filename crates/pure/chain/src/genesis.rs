@@ -1,6 +1,9 @@
 //! Genesis file in geth's format, without its `alloc`.
 
-use crate::spec::{DaoFork, Schedule, UnsupportedFork};
+use crate::{
+    access_list::EMPTY_ACCESS_LIST_HASH,
+    spec::{DaoFork, Schedule, UnsupportedFork},
+};
 use alloy_consensus::{
     Header,
     constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS},
@@ -92,7 +95,9 @@ const CONSTANTINOPLE: usize = 4;
 const PETERSBURG: usize = 5;
 
 /// Keys of forks in `config` (with `Time`) and in `blobSchedule`. Each builds on the previous one.
-const FORKS: [&str; 4] = ["shanghai", "cancun", "prague", "osaka"];
+const FORKS: [&str; 5] = ["shanghai", "cancun", "prague", "osaka", "amsterdam"];
+const OSAKA: usize = 3;
+const AMSTERDAM: usize = 4;
 const BLOB_FORKS: [&str; 5] = ["bpo1", "bpo2", "bpo3", "bpo4", "bpo5"];
 
 /// Gas limit that geth uses where `gasLimit` is 0.
@@ -183,6 +188,8 @@ fn schedule(config: &Object<'_>) -> Result<Schedule, GenesisError> {
         check_order((name, *slot), before)?;
         before = (name, *slot);
     }
+    // Blob forks come before and after Amsterdam.
+    before = (FORKS[OSAKA], schedule.forks[OSAKA]);
     for (slot, name) in schedule.blob_forks.iter_mut().zip(BLOB_FORKS) {
         *slot = time(name)?;
         check_order((name, *slot), before)?;
@@ -232,6 +239,12 @@ fn blob_schedule(
         let missing = || GenesisError::Missing { field: format!("config.blobSchedule.{name}") };
         blobs.push((time, osaka_rules(entry(name)?.ok_or_else(missing)?)));
     }
+    if let Some(time) = schedule.forks[AMSTERDAM]
+        && let Some(params) = entry(FORKS[AMSTERDAM])?
+    {
+        blobs.push((time, osaka_rules(params)));
+    }
+    blobs.sort_by_key(|(time, _)| *time);
     Ok(blobs)
 }
 
@@ -292,10 +305,11 @@ fn header(
         Err(_) => return Err(root.field_error("gasLimit", "over 64 bits")),
     };
     let london = config.u64("londonBlock")?.is_some_and(|block| block <= number);
-    let [shanghai, cancun, prague, _] =
+    let [shanghai, cancun, prague, _, amsterdam] =
         schedule.forks.map(|time| london && time.is_some_and(|time| time <= timestamp));
     let base_fee = root.u64("baseFeePerGas")?;
     let (blob_gas_used, excess_blob_gas) = (root.u64("blobGasUsed")?, root.u64("excessBlobGas")?);
+    let slot_number = root.u64("slotNumber")?;
     Ok(Header {
         parent_hash: root.value("parentHash")?.unwrap_or_default(),
         ommers_hash: EMPTY_OMMER_ROOT_HASH,
@@ -315,6 +329,8 @@ fn header(
         // Genesis has no parent, so EIP-4788 fixes this root.
         parent_beacon_block_root: cancun.then_some(B256::ZERO),
         requests_hash: prague.then_some(EMPTY_REQUESTS_HASH),
+        block_access_list_hash: amsterdam.then_some(EMPTY_ACCESS_LIST_HASH),
+        slot_number: amsterdam.then_some(slot_number.unwrap_or(0)),
         ..Header::default()
     })
 }

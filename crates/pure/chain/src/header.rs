@@ -16,7 +16,7 @@ pub(crate) const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
 /// Checks a header against its parent: every rule of its fork that needs neither the body nor the
 /// state. Exceptions are the seal of proof of work, and the end of proof of work
 /// ([`crate::check_terminal`]). Sources: execution-specs `validate_header` of each fork, EIP-1559,
-/// 3675, 4844, 4788, 4895, 7685, 7691, 7840, 7892, 7918.
+/// 3675, 4844, 4788, 4895, 7685, 7691, 7840, 7843, 7892, 7918, 7928.
 ///
 /// # Errors
 /// The first broken rule.
@@ -132,21 +132,25 @@ fn check_merged(header: &Header) -> Result<(), BlockError> {
 /// Checks that a header has exactly the fields of its fork. Each fork adds fields.
 pub(crate) fn check_fields(header: &Header, fork: Fork) -> Result<(), BlockError> {
     let fields = [
-        (HeaderField::BaseFeePerGas, Some(Fork::London), header.base_fee_per_gas.is_some()),
-        (HeaderField::WithdrawalsRoot, Some(Fork::Shanghai), header.withdrawals_root.is_some()),
-        (HeaderField::BlobGasUsed, Some(Fork::Cancun), header.blob_gas_used.is_some()),
-        (HeaderField::ExcessBlobGas, Some(Fork::Cancun), header.excess_blob_gas.is_some()),
+        (HeaderField::BaseFeePerGas, Fork::London, header.base_fee_per_gas.is_some()),
+        (HeaderField::WithdrawalsRoot, Fork::Shanghai, header.withdrawals_root.is_some()),
+        (HeaderField::BlobGasUsed, Fork::Cancun, header.blob_gas_used.is_some()),
+        (HeaderField::ExcessBlobGas, Fork::Cancun, header.excess_blob_gas.is_some()),
         (
             HeaderField::ParentBeaconBlockRoot,
-            Some(Fork::Cancun),
+            Fork::Cancun,
             header.parent_beacon_block_root.is_some(),
         ),
-        (HeaderField::RequestsHash, Some(Fork::Prague), header.requests_hash.is_some()),
-        (HeaderField::BlockAccessListHash, None, header.block_access_list_hash.is_some()),
-        (HeaderField::SlotNumber, None, header.slot_number.is_some()),
+        (HeaderField::RequestsHash, Fork::Prague, header.requests_hash.is_some()),
+        (
+            HeaderField::BlockAccessListHash,
+            Fork::Amsterdam,
+            header.block_access_list_hash.is_some(),
+        ),
+        (HeaderField::SlotNumber, Fork::Amsterdam, header.slot_number.is_some()),
     ];
     for (field, since, present) in fields {
-        match since.is_some_and(|since| fork >= since) {
+        match fork >= since {
             true if !present => return Err(BlockError::MissingField { field, fork }),
             false if present => return Err(BlockError::UnexpectedField { field, fork }),
             _ => {}

@@ -44,6 +44,11 @@ impl BlockError {
             Self::BlobGasOverLimit { .. } => "blob_gas_over_limit",
             Self::BlobGasUsed { .. } => "blob_gas_used",
             Self::BlockTooLarge { .. } => "block_too_large",
+            Self::AccessListEncoding { .. } => "access_list_encoding",
+            Self::AccessListForm { .. } => "access_list_form",
+            Self::AccessListIndex { .. } => "access_list_index",
+            Self::AccessListTooLong { .. } => "access_list_too_long",
+            Self::AccessList { .. } => "access_list",
             Self::TransactionType { .. } => "transaction_type",
             Self::ChainId { .. } => "chain_id",
             Self::TransactionGasLimit { .. } => "transaction_gas_limit",
@@ -70,6 +75,7 @@ impl BlockError {
             Self::RequestsOrder { .. } | Self::RequestEmpty { .. } => Fault::Parameters,
             Self::Rlp { .. }
             | Self::TransactionEncoding { .. }
+            | Self::AccessListEncoding { .. }
             | Self::LargeFees { .. }
             | Self::UnknownType { .. }
             | Self::TypeCreates { .. }

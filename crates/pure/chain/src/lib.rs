@@ -1,4 +1,4 @@
-//! Consensus rules of Ethereum's execution layer, forks Frontier to Osaka. [`ChainSpec`] describes
+//! Consensus rules of Ethereum's execution layer, forks Frontier to Amsterdam. [`ChainSpec`] describes
 //! a chain, [`Payload`] and [`Block`] hold the content of a block. [`validate_header`],
 //! [`validate_body`] and [`validate_outcome`] check it. Pure: no I/O, no clock.
 //!
@@ -8,15 +8,15 @@
 //!
 //! | place | rules |
 //! |---|---|
-//! | [`Block::from_payload`] | transactions decode, block hash, versioned hashes, form of the requests |
+//! | [`Block::from_payload`] | transactions and access list decode, block hash, versioned hashes, form of the requests |
 //! | [`validate_header`] | parent, number, timestamp, gas limit, extra data, EIP-3675 constants, base fee, fields of the fork, blob gas limit, excess blob gas |
 //! | [`check_terminal`] | end of proof of work |
 //! | [`validate_ommers`] | ommers of blocks before the merge |
-//! | [`validate_body`] | transaction types of the fork, chain id, gas cap (EIP-7825), blobs and authorizations of a transaction, sum of blob gas, block size (EIP-7934) |
+//! | [`validate_body`] | transaction types of the fork, chain id, gas cap (EIP-7825), blobs and authorizations of a transaction, sum of blob gas, block size (EIP-7934), order and size of the access list (EIP-7928) |
 //! | [`recover_senders`] | signatures (EIP-2) |
 //! | revm, as a transaction executes | nonce (EIP-2681 too), balance, fees against base fee and blob base fee, intrinsic gas and its floor (EIP-7623), initcode size (EIP-3860), code at the sender (EIP-3607) |
 //! | alloy-evm's block executor | gas limit of a transaction against what is left in the block; system calls, deposits, withdrawals |
-//! | [`validate_outcome`] | gas used, blob gas used, receipts root, logs bloom, requests hash |
+//! | [`validate_outcome`] | gas used, blob gas used, receipts root, logs bloom, requests hash, access list hash |
 //! | the executor | state root |
 //!
 //! revm would also refuse a wrong transaction type, chain id, gas cap, blob count, blob version or
@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod access_list;
 mod block;
 mod body;
 mod codec;
@@ -48,6 +49,7 @@ mod template;
 mod transaction;
 mod transaction_rule;
 
+pub use access_list::{AccessList, AccessListFlaw, AccessListRule};
 pub use block::Block;
 pub use body::{MAX_BLOCK_RLP_LEN, validate_body, validate_transaction};
 pub use codec::take_item;

@@ -1,6 +1,9 @@
-use crate::{Block, BlockError, ChainSpec, Fork};
+use crate::{
+    AccessList, Block, BlockError, ChainSpec, Fork,
+    access_list::{check_items, first_difference},
+};
 use alloy_eips::eip7685::Requests;
-use alloy_primitives::{B256, Bloom};
+use alloy_primitives::{B256, Bloom, keccak256};
 
 /// Result of executing a block, without the state.
 #[derive(Clone, Copy, Debug)]
@@ -15,13 +18,16 @@ pub struct Outcome<'a> {
     pub blob_gas_used: u64,
     /// Execution requests (EIP-7685), none before Prague.
     pub requests: &'a Requests,
+    /// Block-level access list (EIP-7928), none before Amsterdam.
+    pub access_list: Option<&'a AccessList>,
 }
 
 /// Compares the result of execution with the header, except the state root.
 ///
 /// # Errors
 /// [`BlockError::GasUsed`], [`BlockError::BlobGasUsed`], [`BlockError::RequestsHash`],
-/// [`BlockError::LogsBloom`], [`BlockError::ReceiptsRoot`].
+/// [`BlockError::LogsBloom`], [`BlockError::ReceiptsRoot`], [`BlockError::AccessListTooLong`],
+/// [`BlockError::AccessList`].
 pub fn validate_outcome(
     spec: &ChainSpec,
     block: &Block,
@@ -50,5 +56,23 @@ pub fn validate_outcome(
     if got != want {
         return Err(BlockError::ReceiptsRoot { got, want });
     }
-    Ok(())
+    match outcome.access_list {
+        Some(list) => check_access_list(block, list),
+        None => Ok(()),
+    }
+}
+
+/// Compares the list of execution with that of the header. Equal lists have equal bytes, because
+/// their order is fixed.
+fn check_access_list(block: &Block, list: &AccessList) -> Result<(), BlockError> {
+    let header = &block.header;
+    check_items(list.items(), header.gas_limit)?;
+    let (got, want) = (header.block_access_list_hash.unwrap_or_default(), keccak256(list.rlp()));
+    if got == want {
+        return Ok(());
+    }
+    let given = block.access_list.as_ref();
+    let difference = given.and_then(|given| first_difference(given.rlp(), list.rlp()));
+    let difference = difference.map_or_else(String::new, |difference| format!(": {difference}"));
+    Err(BlockError::AccessList { got, want, difference })
 }

@@ -54,6 +54,12 @@ pub struct Payload {
     /// Excess blob gas, from V3 on.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "quantity::opt")]
     pub excess_blob_gas: Option<u64>,
+    /// RLP of the block-level access list, from V4 on (EIP-7928).
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "data::opt")]
+    pub block_access_list: Option<Bytes>,
+    /// Slot of the beacon chain, from V4 on (EIP-7843).
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "quantity::opt")]
+    pub slot_number: Option<u64>,
 }
 
 /// Parameters of `engine_newPayload` other than the payload.
@@ -68,7 +74,8 @@ pub struct PayloadSidecar {
 }
 
 impl Payload {
-    /// Returns the payload of a block with this header, whose hash is `hash`.
+    /// Returns the payload of a block with this header, whose hash is `hash`. It lacks the access
+    /// list.
     pub fn from_header(
         header: &Header,
         hash: B256,
@@ -93,6 +100,8 @@ impl Payload {
             withdrawals,
             blob_gas_used: header.blob_gas_used,
             excess_blob_gas: header.excess_blob_gas,
+            block_access_list: None,
+            slot_number: header.slot_number,
         }
     }
 
@@ -102,7 +111,10 @@ impl Payload {
         let header = &block.header;
         let (transactions, withdrawals) =
             (block.raw_transactions.clone(), block.withdrawals.clone());
-        let payload = Self::from_header(header, block.id.hash, transactions, withdrawals);
+        let payload = Self {
+            block_access_list: block.access_list.as_ref().map(|list| list.rlp().clone()),
+            ..Self::from_header(header, block.id.hash, transactions, withdrawals)
+        };
         let hashes = block.transactions.iter().filter_map(|tx| tx.blob_versioned_hashes());
         let sidecar = PayloadSidecar {
             versioned_hashes: header.blob_gas_used.map(|_| hashes.flatten().copied().collect()),
@@ -113,40 +125,57 @@ impl Payload {
     }
 }
 
-/// Reads the list of transactions strictly as `DATA` (`0x` and pairs of digits). alloy's [`Bytes`]
-/// would also accept arrays of numbers, and a body of many megabytes can hold very many numbers.
-mod transactions {
-    use crate::transaction::TRANSACTION_LEN_MIN;
+/// `DATA` as in the Ethereum JSON-RPC specification: a string of `0x` and pairs of digits. alloy's
+/// [`Bytes`] would also accept arrays of numbers, and a body of many megabytes can hold very many
+/// numbers.
+mod data {
     use alloy_primitives::{Bytes, hex};
     use serde::{
         Deserialize, Deserializer,
-        de::{Error, IgnoredAny, SeqAccess, Visitor},
+        de::{Error, Visitor},
     };
     use std::fmt;
 
-    struct Raw(Bytes);
+    pub(super) struct Data(pub Bytes);
 
-    impl<'de> Deserialize<'de> for Raw {
+    impl<'de> Deserialize<'de> for Data {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            deserializer.deserialize_str(RawVisitor)
+            deserializer.deserialize_str(DataVisitor)
         }
     }
 
-    struct RawVisitor;
+    struct DataVisitor;
 
-    impl Visitor<'_> for RawVisitor {
-        type Value = Raw;
+    impl Visitor<'_> for DataVisitor {
+        type Value = Data;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("0x-prefixed bytes")
         }
 
-        fn visit_str<E: Error>(self, text: &str) -> Result<Raw, E> {
+        fn visit_str<E: Error>(self, text: &str) -> Result<Data, E> {
             let digits =
                 text.strip_prefix("0x").ok_or_else(|| E::custom("no 0x-prefixed bytes"))?;
-            hex::decode(digits).map(|bytes| Raw(bytes.into())).map_err(E::custom)
+            hex::decode(digits).map(|bytes| Data(bytes.into())).map_err(E::custom)
         }
     }
+
+    /// Reads a field that may be missing or null.
+    pub(super) fn opt<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
+        Ok(Option::<Data>::deserialize(from)?.map(|Data(bytes)| bytes))
+    }
+}
+
+/// List of transactions, each read strictly as `DATA`.
+mod transactions {
+    use super::data::Data;
+    use crate::transaction::TRANSACTION_LEN_MIN;
+    use alloy_primitives::Bytes;
+    use serde::{
+        Deserializer,
+        de::{IgnoredAny, SeqAccess, Visitor},
+    };
+    use std::fmt;
 
     struct ListVisitor;
 
@@ -159,7 +188,7 @@ mod transactions {
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Bytes>, A::Error> {
             let mut list = Vec::new();
-            while let Some(Raw(bytes)) = seq.next_element()? {
+            while let Some(Data(bytes)) = seq.next_element()? {
                 let too_short = bytes.len() < TRANSACTION_LEN_MIN;
                 // Grows by half instead of doubling: for many small transactions, this list is most
                 // of the memory.

@@ -48,8 +48,8 @@ pub(crate) struct Schedule {
     pub(crate) terminal_total_difficulty: U256,
     /// Block after the merge by which peers tell chains apart (EIP-3675, `FORK_NEXT_VALUE`).
     pub(crate) merge_netsplit: Option<BlockNumber>,
-    /// Activation of Shanghai, Cancun, Prague and Osaka.
-    pub(crate) forks: [Option<u64>; 4],
+    /// Activation of Shanghai, Cancun, Prague, Osaka and Amsterdam.
+    pub(crate) forks: [Option<u64>; 5],
     /// Activation of the blob parameter forks bpo1 to bpo5 (EIP-7892).
     pub(crate) blob_forks: [Option<u64>; 5],
     /// Blob parameters with their activation, in the order in which they replace each other.
@@ -78,7 +78,8 @@ impl ChainSpec {
     /// A fork of proof of work that the file does not name activates with the next named one. The
     /// last unnamed ones activate at genesis if genesis ends proof of work, otherwise never. The
     /// glaciers change only the difficulty bomb and may be omitted. If `blobSchedule` has no entry
-    /// for Cancun, Prague or Osaka, the numbers of EIP-4844 and EIP-7691 apply.
+    /// for Cancun, Prague or Osaka, the numbers of EIP-4844 and EIP-7691 apply. Amsterdam without an
+    /// entry keeps the blob parameters that are in force.
     ///
     /// # Errors
     /// See [`GenesisError`]. An unsupported fork is an error only when it is active at genesis;
@@ -237,6 +238,7 @@ impl EthereumHardforks for BlockRules<'_> {
             EthereumHardfork::Cancun => forks[1],
             EthereumHardfork::Prague => forks[2],
             EthereumHardfork::Osaka => forks[3],
+            EthereumHardfork::Amsterdam => forks[4],
             EthereumHardfork::Bpo1 => blob_forks[0],
             EthereumHardfork::Bpo2 => blob_forks[1],
             EthereumHardfork::Bpo3 => blob_forks[2],

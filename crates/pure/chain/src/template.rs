@@ -1,5 +1,6 @@
 use crate::{
     Block, BlockError, ChainSpec, Fork,
+    access_list::EMPTY_ACCESS_LIST_HASH,
     codec::encode_body,
     header::{
         GAS_LIMIT_DIVISOR, GAS_LIMIT_MAX, GAS_LIMIT_MIN, next_base_fee, next_excess_blob_gas,
@@ -25,6 +26,8 @@ pub struct Template {
     pub withdrawals: Option<Vec<Withdrawal>>,
     /// Root of the parent beacon block, present exactly from Cancun on (EIP-4788).
     pub parent_beacon_block_root: Option<B256>,
+    /// Slot of the beacon chain, present exactly from Amsterdam on (EIP-7843).
+    pub slot_number: Option<u64>,
     /// Gas limit to approach, as far as one block may.
     pub gas_limit_target: u64,
     /// Extra data, at most 32 bytes.
@@ -33,8 +36,8 @@ pub struct Template {
 
 impl Template {
     /// Returns the header of a block without transactions on `parent`. Execution must still supply
-    /// the state root (zero here) and the requests hash (that of no requests here). [`Block::seal`]
-    /// fills in the roots of the lists.
+    /// the state root (zero here), the requests hash (that of no requests here) and the hash of the
+    /// access list (that of the empty one here). [`Block::seal`] fills in the roots of the lists.
     pub fn header(&self, spec: &ChainSpec, parent: &Header) -> Header {
         let fork = spec.fork_at(self.timestamp);
         let params = spec.blob_params_at(self.timestamp);
@@ -55,6 +58,8 @@ impl Template {
             excess_blob_gas: params.map(|params| next_excess_blob_gas(parent, &params)),
             parent_beacon_block_root: self.parent_beacon_block_root,
             requests_hash: (fork >= Fork::Prague).then_some(EMPTY_REQUESTS_HASH),
+            block_access_list_hash: (fork >= Fork::Amsterdam).then_some(EMPTY_ACCESS_LIST_HASH),
+            slot_number: self.slot_number,
             ..Header::default()
         }
     }

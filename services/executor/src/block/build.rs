@@ -18,6 +18,10 @@ pub struct PayloadAttributes {
     pub withdrawals: Option<Vec<Withdrawal>>,
     /// Root of the parent beacon block, from Cancun on.
     pub parent_beacon_block_root: Option<B256>,
+    /// Slot of the payload, from Amsterdam on.
+    pub slot_number: Option<u64>,
+    /// Gas limit to approach, from Amsterdam on. Before, the node's own setting decides.
+    pub target_gas_limit: Option<u64>,
 }
 
 /// Id of a build process: the first eight bytes of the hash of the build's inputs. Equal attributes
@@ -38,6 +42,10 @@ impl PayloadId {
         attributes.withdrawals.clone().unwrap_or_default().encode(&mut text);
         attributes.parent_beacon_block_root.is_some().encode(&mut text);
         attributes.parent_beacon_block_root.unwrap_or_default().encode(&mut text);
+        for number in [attributes.slot_number, attributes.target_gas_limit] {
+            number.is_some().encode(&mut text);
+            number.unwrap_or_default().encode(&mut text);
+        }
         let mut id = [0; 8];
         id.copy_from_slice(&keccak256(text)[..8]);
         Self(id)
@@ -69,6 +77,8 @@ mod tests {
             suggested_fee_recipient: Address::ZERO,
             withdrawals: None,
             parent_beacon_block_root: None,
+            slot_number: None,
+            target_gas_limit: None,
         };
         let withdrawal = |amount| Withdrawal { amount, ..Withdrawal::default() };
         let all = [
@@ -80,6 +90,8 @@ mod tests {
             PayloadAttributes { withdrawals: Some(vec![withdrawal(1)]), ..plain.clone() },
             PayloadAttributes { withdrawals: Some(vec![withdrawal(2)]), ..plain.clone() },
             PayloadAttributes { parent_beacon_block_root: Some(B256::ZERO), ..plain.clone() },
+            PayloadAttributes { slot_number: Some(0), ..plain.clone() },
+            PayloadAttributes { target_gas_limit: Some(0), ..plain.clone() },
         ];
         let mut ids: Vec<_> =
             all.iter().map(|attributes| PayloadId::of(B256::ZERO, attributes).0).collect();

@@ -17,20 +17,22 @@ use revm::{
         BlockEnv, CfgEnv, ContextSetters, Evm as RevmEvm, TxEnv,
         result::{EVMError, HaltReason, ResultAndState},
     },
-    context_interface::Transaction as _,
+    context_interface::{Cfg as _, Transaction as _},
     handler::{
         EthFrame, FrameResult, Handler, SystemCallTx, instructions::EthInstructions,
-        post_execution::reward_beneficiary,
+        post_execution::reward_beneficiary, system_call::SYSTEM_CALL_GAS_LIMIT,
     },
     inspector::NoOpInspector,
-    interpreter::{interpreter::EthInterpreter, interpreter_action::FrameInit},
+    interpreter::{
+        GasTracker, InitialAndFloorGas, interpreter::EthInterpreter, interpreter_action::FrameInit,
+    },
     primitives::hardfork::SpecId,
 };
 use std::{cell::Cell, marker::PhantomData};
 use tandem_chain::{ChainSpec, Fork};
 
-/// Gas of a system call (EIP-2935, 4788, 7002, 7251). revm gives more, for a fork that is not
-/// active.
+/// Gas of a system call (EIP-2935, 4788, 7002, 7251, 8282). From Amsterdam on it has a reservoir for
+/// state growth beside it ([`SYSTEM_CALL_GAS_LIMIT`], EIP-8037).
 const SYSTEM_CALL_GAS: u64 = 30_000_000;
 
 /// Returns the environment of a block in the EVM.
@@ -114,12 +116,14 @@ enum Fee {
 struct BlockHandler<DB> {
     fee: Fee,
     reward: Cell<Option<U256>>,
+    /// Whether a system call runs instead of a transaction.
+    system: bool,
     database: PhantomData<fn() -> DB>,
 }
 
 impl<DB> BlockHandler<DB> {
     fn new(fee: Fee) -> Self {
-        Self { fee, reward: Cell::new(None), database: PhantomData }
+        Self { fee, reward: Cell::new(None), system: false, database: PhantomData }
     }
 }
 
@@ -127,6 +131,18 @@ impl<DB: Database + StorageOccupancy> Handler for BlockHandler<DB> {
     type Evm = Inner<DB>;
     type Error = EVMError<DB::Error>;
     type HaltReason = HaltReason;
+
+    fn tx_gas(&self, evm: &mut Self::Evm, initial: &InitialAndFloorGas) -> GasTracker {
+        let limit = evm.ctx.tx.gas_limit;
+        if self.system {
+            // revm would let a system call spend the reservoir on execution.
+            let gas = limit.min(SYSTEM_CALL_GAS);
+            return GasTracker::new(limit, gas, limit - gas);
+        }
+        let cap = evm.ctx.cfg.tx_gas_limit_cap();
+        let (gas, reservoir) = initial.initial_gas_and_reservoir(limit, cap);
+        GasTracker::new(limit, gas, reservoir)
+    }
 
     fn run_exec_loop(
         &mut self,
@@ -192,9 +208,13 @@ impl<DB: Database + StorageOccupancy> Evm for BlockEvm<DB> {
         data: Bytes,
     ) -> Result<ResultAndState<HaltReason>, Self::Error> {
         let mut tx = TxEnv::new_system_tx_with_caller(caller, contract, data);
-        tx.gas_limit = SYSTEM_CALL_GAS;
+        tx.gas_limit = match self.0.ctx.cfg.enable_amsterdam_eip8037 {
+            true => SYSTEM_CALL_GAS_LIMIT,
+            false => SYSTEM_CALL_GAS,
+        };
         self.0.ctx.set_tx(tx);
-        let result = BlockHandler::new(Fee::Paid).run_system_call(&mut self.0)?;
+        let mut handler = BlockHandler { system: true, ..BlockHandler::new(Fee::Paid) };
+        let result = handler.run_system_call(&mut self.0)?;
         Ok(ResultAndState::new(result, self.0.finalize()))
     }
 
@@ -229,7 +249,7 @@ mod tests {
     const CONTRACT: Address = address!("0x00000961ef480eb55e80d19ad83579a64c007002");
 
     /// Runs a system call of a contract with this code.
-    fn call(code: Vec<u8>) -> ResultAndState<HaltReason> {
+    fn call(fork: SpecId, code: Vec<u8>) -> ResultAndState<HaltReason> {
         let mut db = InMemoryDB::default();
         let code = Bytecode::new_raw(code.into());
         db.insert_account_info(
@@ -237,7 +257,7 @@ mod tests {
             AccountInfo { code_hash: code.hash_slow(), code: Some(code), ..Default::default() },
         );
         let mut env = EvmEnv::<SpecId>::default();
-        env.cfg_env.spec = SpecId::OSAKA;
+        env.cfg_env = env.cfg_env.with_spec_and_mainnet_gas_params(fork);
         let caller = alloy_eips::eip7002::SYSTEM_ADDRESS;
         BlockEvm::new(db, env).transact_system_call(caller, CONTRACT, Bytes::new()).unwrap()
     }
@@ -245,10 +265,12 @@ mod tests {
     #[test]
     fn a_system_call_has_thirty_million_gas() {
         // GAS, MSTORE at 0, RETURN 32 bytes.
-        let done = call(vec![0x5a, 0x5f, 0x52, 0x60, 0x20, 0x5f, 0xf3]);
-        let left = U256::from_be_slice(done.result.output().unwrap());
-        // GAS itself costs 2.
-        assert_eq!(left, U256::from(SYSTEM_CALL_GAS - 2));
+        for fork in [SpecId::OSAKA, SpecId::AMSTERDAM] {
+            let done = call(fork, vec![0x5a, 0x5f, 0x52, 0x60, 0x20, 0x5f, 0xf3]);
+            let left = U256::from_be_slice(done.result.output().unwrap());
+            // GAS itself costs 2.
+            assert_eq!(left, U256::from(SYSTEM_CALL_GAS - 2), "{fork:?}");
+        }
     }
 
     #[test]
@@ -258,7 +280,7 @@ mod tests {
             let store = |n: u16| [0x60, 1, 0x61, n.to_be_bytes()[0], n.to_be_bytes()[1], 0x55];
             (0..count).flat_map(store).collect::<Vec<u8>>()
         };
-        assert!(call(stores(1357)).result.is_success());
-        assert!(!call(stores(1358)).result.is_success());
+        assert!(call(SpecId::OSAKA, stores(1357)).result.is_success());
+        assert!(!call(SpecId::OSAKA, stores(1358)).result.is_success());
     }
 }

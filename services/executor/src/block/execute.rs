@@ -7,6 +7,7 @@ use crate::{
         speculate::{Ahead, Turns, position},
     },
     block::{
+        access_list::AccessListBuilder,
         dao::apply_dao_fork,
         evm::{BlockEvm, Unrewarded, evm_env},
         receipts::ReceiptsRooter,
@@ -24,11 +25,11 @@ use alloy_evm::{
     },
     eth::{EthBlockExecutionCtx, EthBlockExecutor, EthTxResult},
 };
-use revm::context::result::InvalidTransaction;
+use revm::{context::result::InvalidTransaction, context_interface::Cfg as _};
 use std::{borrow::Cow, sync::Arc};
 use tandem_chain::{
-    Block, BlockError, BlockRules, ChainSpec, Fork, Receipt, ReceiptBuilder, Transaction,
-    TransactionRule,
+    AccessList, Block, BlockError, BlockRules, ChainSpec, Fork, Receipt, ReceiptBuilder,
+    Transaction, TransactionRule,
 };
 use tandem_proto::multiproof::StateUpdate;
 
@@ -43,6 +44,8 @@ pub struct Executed {
     pub blob_gas_used: u64,
     /// Requests to the consensus layer (EIP-7685).
     pub requests: Requests,
+    /// Block-level access list, none before Amsterdam (EIP-7928).
+    pub access_list: Option<AccessList>,
     /// Changes of each transaction before Byzantium, where a receipt holds the state root after its
     /// transaction. The code that knows the tries sets [`Receipt::post_state`]. Empty otherwise.
     pub steps: Vec<Arc<StateUpdate>>,
@@ -80,7 +83,9 @@ pub fn execute<R: StateReader>(
         return Err(Failure::Internal(error));
     }
     let BlockExecutionResult { receipts, requests, gas_used, blob_gas_used } = result?;
-    Ok(Executed { receipts, gas_used, blob_gas_used, requests, steps })
+    let accesses = state.take_accesses().map(AccessListBuilder::finish).transpose();
+    let access_list = accesses.map_err(Failure::Invalid)?;
+    Ok(Executed { receipts, gas_used, blob_gas_used, requests, access_list, steps })
 }
 
 fn run<R: StateReader>(
@@ -100,6 +105,9 @@ fn run<R: StateReader>(
     if fork < Fork::Paris {
         apply_dao_fork(spec, header.number, state).map_err(Failure::Internal)?;
     }
+    if fork >= Fork::Amsterdam {
+        state.list_accesses();
+    }
     let (rules, env) = (spec.rules(header), evm_env(spec, header));
     let context = EthBlockExecutionCtx {
         parent_hash: header.parent_hash,
@@ -108,7 +116,7 @@ fn run<R: StateReader>(
         withdrawals: block.withdrawals.as_deref().map(Cow::Borrowed),
         extra_data: header.extra_data.clone(),
         tx_count_hint: Some(block.transactions.len()),
-        slot_number: None,
+        slot_number: header.slot_number,
     };
     let evm = match fork {
         Fork::Constantinople => BlockEvm::constantinople(state, env),
@@ -126,6 +134,7 @@ fn run<R: StateReader>(
     executor.apply_pre_execution_changes().map_err(system_call)?;
     executor.evm_mut().db_mut().flush();
     for (index, transaction) in block.transactions.iter().enumerate() {
+        begin_accesses(&mut executor, index + 1);
         let sender = senders.get(index).ok_or(Failure::Invalid(BlockError::Signature { index }))?;
         let ahead = match &mut turns {
             Some(turns) => commit_ahead(&mut executor, turns, index, transaction)?,
@@ -157,12 +166,19 @@ fn run<R: StateReader>(
         executor.evm_mut().db_mut().publish(None);
         turns.record();
     }
+    begin_accesses(&mut executor, block.transactions.len() + 1);
     if fork >= Fork::Prague {
         check_deposits(spec.deposit_contract(), executor.receipts()).map_err(Failure::Invalid)?;
-        let missing = missing_contract(executor.evm_mut().db_mut()).map_err(Failure::Internal)?;
+        let missing = missing_contract(fork, executor.evm_mut().db_mut());
+        let missing = missing.map_err(Failure::Internal)?;
         if let Some(address) = missing {
             return Err(Failure::Invalid(BlockError::SystemContractMissing { address }));
         }
+    }
+    if let Some(accesses) = executor.evm_mut().db_mut().accesses() {
+        // alloy-evm leaves out withdrawals of nothing, which access their account too.
+        let withdrawals = block.withdrawals.iter().flatten();
+        withdrawals.for_each(|withdrawal| accesses.add_account(withdrawal.address));
     }
     let (_, result) = executor.finish().map_err(system_call)?;
     Ok(result)
@@ -170,6 +186,13 @@ fn run<R: StateReader>(
 
 type Executor<'b, 's, 'a, R> =
     EthBlockExecutor<'b, BlockEvm<&'s mut BlockState<'a, R>>, BlockRules<'s>, ReceiptBuilder>;
+
+/// Sets the position of the next commits in the access list.
+fn begin_accesses<R: StateReader>(executor: &mut Executor<'_, '_, '_, R>, index: usize) {
+    if let Some(accesses) = executor.evm_mut().db_mut().accesses() {
+        accesses.set_index(index as u64);
+    }
+}
 
 /// Tells execution ahead the changes of the next commits.
 fn publish_next<R: StateReader>(
@@ -191,10 +214,9 @@ fn commit_ahead<R: StateReader>(
     transaction: &Transaction,
 ) -> Result<Option<GasOutput>, Failure> {
     let Some(mut speculation) = turns.take(index) else { return Ok(None) };
-    let block = executor.evm().block();
-    let (beneficiary, gas_limit) = (block.beneficiary, block.gas_limit);
+    let beneficiary = executor.evm().block().beneficiary;
     // A transaction with more gas than the block has left gets its error from its execution.
-    let fits = transaction.gas_limit() <= gas_limit.saturating_sub(executor.cumulative_tx_gas_used);
+    let fits = has_room(executor, transaction.gas_limit());
     let state = executor.evm_mut().db_mut();
     let holds = fits && state.holds(&speculation.reads);
     turns.judge(index, &speculation, holds);
@@ -212,6 +234,18 @@ fn commit_ahead<R: StateReader>(
         blob_gas_used: transaction.blob_gas_used().unwrap_or_default(),
         tx_type: transaction.tx_type(),
     })))
+}
+
+/// Returns whether the block has room for a transaction with this gas limit. From Amsterdam on,
+/// execution and state growth have a room each (EIP-8037).
+fn has_room<R: StateReader>(executor: &Executor<'_, '_, '_, R>, gas_limit: u64) -> bool {
+    let left = |used| executor.evm().block().gas_limit.saturating_sub(used);
+    let rules = executor.evm().cfg_env();
+    if !rules.enable_amsterdam_eip8037 {
+        return gas_limit <= left(executor.cumulative_tx_gas_used);
+    }
+    gas_limit.min(rules.tx_gas_limit_cap()) <= left(executor.block_regular_gas_used)
+        && gas_limit <= left(executor.block_state_gas_used)
 }
 
 fn system_call(error: BlockExecutionError) -> Failure {

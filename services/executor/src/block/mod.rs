@@ -1,5 +1,6 @@
 //! Execution of one block: the EVM and its environment, the rules of forks, requests and receipts.
 
+pub mod access_list;
 pub mod build;
 pub mod collision;
 pub mod constantinople;

@@ -6,9 +6,12 @@ use alloy_consensus::TxReceipt;
 use alloy_eips::{
     eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
 };
+use alloy_evm::block::system_calls::{
+    BUILDER_DEPOSIT_REQUEST_PREDEPLOY_ADDRESS, BUILDER_EXIT_REQUEST_PREDEPLOY_ADDRESS,
+};
 use alloy_primitives::{Address, B256, U256, b256};
 use revm::Database;
-use tandem_chain::{BlockError, Receipt};
+use tandem_chain::{BlockError, Fork, Receipt};
 use tandem_primitives::EMPTY_CODE_HASH;
 
 /// `keccak256("DepositEvent(bytes,bytes,bytes,bytes,bytes)")` (EIP-6110).
@@ -31,6 +34,14 @@ const DEPOSIT_WORDS: [(usize, u64); 10] = [
     (320, 8),
     (384, 96),
     (512, 8),
+];
+
+/// Contracts with a queue of requests. Amsterdam adds the last two.
+pub const REQUEST_CONTRACTS: [Address; 4] = [
+    WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
+    CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
+    BUILDER_DEPOSIT_REQUEST_PREDEPLOY_ADDRESS,
+    BUILDER_EXIT_REQUEST_PREDEPLOY_ADDRESS,
 ];
 
 /// Checks the logs of the deposit contract (EIP-6110, `is_valid_deposit_event_data`).
@@ -58,14 +69,19 @@ fn has_deposit_layout(data: &[u8]) -> bool {
 }
 
 /// Returns the first post-transaction system contract without code. A block without these contracts
-/// is invalid (EIP-7002, 7251).
+/// is invalid (EIP-7002, 7251, 8282).
 ///
 /// # Errors
 /// Returns an error if the state cannot be read.
 pub fn missing_contract(
+    fork: Fork,
     state: &mut impl Database<Error = Error>,
 ) -> Result<Option<Address>, Error> {
-    for address in [WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS] {
+    let contracts = match fork >= Fork::Amsterdam {
+        true => &REQUEST_CONTRACTS[..],
+        false => &REQUEST_CONTRACTS[..2],
+    };
+    for &address in contracts {
         if state.basic(address)?.is_none_or(|account| account.code_hash == EMPTY_CODE_HASH) {
             return Ok(Some(address));
         }
@@ -148,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn both_contracts_must_have_code() {
+    fn the_contracts_of_the_fork_must_have_code() {
         let code = B256::repeat_byte(1);
         let withdrawals = WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS;
         let consolidations = CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS;
@@ -159,7 +175,12 @@ mod tests {
             (vec![(withdrawals, EMPTY_CODE_HASH), (consolidations, code)], Some(withdrawals)),
             (vec![(withdrawals, code), (consolidations, EMPTY_CODE_HASH)], Some(consolidations)),
         ] {
-            assert_eq!(missing_contract(&mut Codes(accounts)).unwrap(), missing);
+            assert_eq!(missing_contract(Fork::Prague, &mut Codes(accounts)).unwrap(), missing);
+        }
+        for absent in REQUEST_CONTRACTS {
+            let others = REQUEST_CONTRACTS.into_iter().filter(|contract| *contract != absent);
+            let mut codes = Codes(others.map(|contract| (contract, code)).collect());
+            assert_eq!(missing_contract(Fork::Amsterdam, &mut codes).unwrap(), Some(absent));
         }
     }
 }

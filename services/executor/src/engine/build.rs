@@ -19,7 +19,7 @@ use crate::{
 };
 use std::{collections::VecDeque, sync::Arc};
 use tandem_chain::{Block, Fork, Payload, Template, validate_body, validate_header};
-use tandem_primitives::{B256, BlockId, U256};
+use tandem_primitives::{B256, BlockId, U256, keccak256};
 use tracing::{info, info_span};
 
 /// Extra data of every payload that is built here.
@@ -106,7 +106,8 @@ impl Engine {
             fee_recipient: attributes.suggested_fee_recipient,
             withdrawals: attributes.withdrawals.clone(),
             parent_beacon_block_root: attributes.parent_beacon_block_root,
-            gas_limit_target: self.config.gas_limit_target,
+            slot_number: attributes.slot_number,
+            gas_limit_target: attributes.target_gas_limit.unwrap_or(self.config.gas_limit_target),
             extra_data: EXTRA_DATA.into(),
         };
         let withdrawals = attributes.withdrawals.as_deref();
@@ -117,7 +118,10 @@ impl Engine {
         if spec.fork_at(attributes.timestamp) >= Fork::Prague {
             header.requests_hash = Some(executed.requests.requests_hash());
         }
-        let block = Block::seal(header, &[], withdrawals).map_err(Failure::Invalid)?;
+        let list = executed.access_list;
+        header.block_access_list_hash = list.as_ref().map(|list| keccak256(list.rlp()));
+        let mut block = Block::seal(header, &[], withdrawals).map_err(Failure::Invalid)?;
+        block.access_list = list;
         validate_header(&spec, &block.header, &parent_header)
             .and_then(|()| validate_body(&spec, &block))
             .map_err(Failure::Invalid)?;
@@ -158,6 +162,8 @@ mod tests {
             suggested_fee_recipient: Address::ZERO,
             withdrawals: None,
             parent_beacon_block_root: None,
+            slot_number: None,
+            target_gas_limit: None,
         }
     }
 

@@ -163,11 +163,17 @@ impl Engine {
         histogram!(names::EXECUTION_SECONDS).record(executed_at - started);
         running.session.finish();
         let Running { executed, diff, session, rooter } = running;
-        let Executed { receipts, gas_used, blob_gas_used, requests, .. } = executed;
+        let Executed { receipts, gas_used, blob_gas_used, requests, access_list, .. } = executed;
         let (receipts_root, logs_bloom) =
             info_span!("receipts_root").in_scope(|| rooter.finish(&receipts));
-        let outcome =
-            Outcome { receipts_root, logs_bloom, gas_used, blob_gas_used, requests: &requests };
+        let outcome = Outcome {
+            receipts_root,
+            logs_bloom,
+            gas_used,
+            blob_gas_used,
+            requests: &requests,
+            access_list: access_list.as_ref(),
+        };
         validate_outcome(&self.chain.spec, block, &outcome).map_err(Failure::Invalid)?;
         // Only the root is open now. At startup, storage-writer checks the roots of its pending
         // blocks, so a crash from here on leaves no invalid block behind.

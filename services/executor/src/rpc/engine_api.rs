@@ -2,8 +2,8 @@
 
 use super::ClientInfo;
 use super::engine_types::{
-    ClientVersionJson, ForkchoiceParams, ForkchoiceUpdatedJson, NewPayload, PayloadBodyJson,
-    PayloadStatusJson, check_attributes, decode_new_payload,
+    ClientVersionJson, ForkchoiceParams, ForkchoiceUpdatedJson, ForkchoiceV4Params, NewPayload,
+    PayloadBodyJson, PayloadStatusJson, check_attributes, decode_new_payload,
 };
 use super::eth::eth_methods_of;
 use super::get_blobs::{Service, Version, check_count};
@@ -25,25 +25,30 @@ use tandem_http::{RpcError, code};
 use tracing::{debug, warn};
 
 /// Methods listed by `engine_exchangeCapabilities`, except itself, as specified.
-const CAPABILITIES: [&str; 18] = [
+const CAPABILITIES: [&str; 23] = [
     "engine_forkchoiceUpdatedV1",
     "engine_forkchoiceUpdatedV2",
     "engine_forkchoiceUpdatedV3",
+    "engine_forkchoiceUpdatedV4",
     "engine_getBlobsV1",
     "engine_getBlobsV2",
     "engine_getBlobsV3",
     "engine_getClientVersionV1",
     "engine_getPayloadBodiesByHashV1",
+    "engine_getPayloadBodiesByHashV2",
     "engine_getPayloadBodiesByRangeV1",
+    "engine_getPayloadBodiesByRangeV2",
     "engine_getPayloadV1",
     "engine_getPayloadV2",
     "engine_getPayloadV3",
     "engine_getPayloadV4",
     "engine_getPayloadV5",
+    "engine_getPayloadV6",
     "engine_newPayloadV1",
     "engine_newPayloadV2",
     "engine_newPayloadV3",
     "engine_newPayloadV4",
+    "engine_newPayloadV5",
 ];
 
 /// Maximum number of bodies returned at once. The specification requires at least 32; 128 full
@@ -65,6 +70,7 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
         ("engine_newPayloadV3", 3),
         // Osaka did not change this version.
         ("engine_newPayloadV4", 4),
+        ("engine_newPayloadV5", 5),
     ] {
         let engine = engine.clone();
         methods.add(name, move |params| new_payload(engine.clone(), version, params));
@@ -73,6 +79,7 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
         ("engine_forkchoiceUpdatedV1", 1),
         ("engine_forkchoiceUpdatedV2", 2),
         ("engine_forkchoiceUpdatedV3", 3),
+        ("engine_forkchoiceUpdatedV4", 4),
     ] {
         let engine = engine.clone();
         methods.add(name, move |params| forkchoice_updated(engine.clone(), version, params));
@@ -83,6 +90,7 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
         ("engine_getPayloadV3", 3),
         ("engine_getPayloadV4", 4),
         ("engine_getPayloadV5", 5),
+        ("engine_getPayloadV6", 6),
     ] {
         let engine = engine.clone();
         methods.add(name, move |params| get_payload(engine.clone(), version, params));
@@ -95,14 +103,18 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
         let engine = engine.clone();
         methods.add_streaming(name, move |params| get_blobs(engine.clone(), version, params));
     }
-    let handle = engine.clone();
-    methods.add("engine_getPayloadBodiesByHashV1", move |params| {
-        bodies_by_hash(handle.clone(), params)
-    });
-    let handle = engine.clone();
-    methods.add("engine_getPayloadBodiesByRangeV1", move |params| {
-        bodies_by_range(handle.clone(), params)
-    });
+    for (name, version) in
+        [("engine_getPayloadBodiesByHashV1", 1), ("engine_getPayloadBodiesByHashV2", 2)]
+    {
+        let engine = engine.clone();
+        methods.add(name, move |params| bodies_by_hash(engine.clone(), version, params));
+    }
+    for (name, version) in
+        [("engine_getPayloadBodiesByRangeV1", 1), ("engine_getPayloadBodiesByRangeV2", 2)]
+    {
+        let engine = engine.clone();
+        methods.add(name, move |params| bodies_by_range(engine.clone(), version, params));
+    }
     methods.add("engine_exchangeCapabilities", |params| async move {
         let (theirs,) = params.decode::<(Option<Names>,)>()?;
         required(theirs, 0)?;
@@ -157,7 +169,14 @@ async fn new_payload(engine: Handle, version: u8, params: Params) -> Answer {
 }
 
 async fn forkchoice_updated(engine: Handle, version: u8, params: Params) -> Answer {
-    let (state, attributes): ForkchoiceParams = params.decode_large().await?;
+    let (state, attributes): ForkchoiceParams = match version {
+        1..=3 => params.decode_large().await?,
+        _ => {
+            // The columns of custody are for nodes that sample blobs from peers; this one has none.
+            let (state, attributes, _): ForkchoiceV4Params = params.decode_large().await?;
+            (state, attributes)
+        }
+    };
     let Strict(state) = required(state, 0)?;
     let state = ForkchoiceState::from(state);
     let head = state.head;
@@ -226,7 +245,7 @@ async fn get_blobs(engine: Handle, version: Version, params: Params) -> Streamed
     }
 }
 
-async fn bodies_by_hash(engine: Handle, params: Params) -> Answer {
+async fn bodies_by_hash(engine: Handle, version: u8, params: Params) -> Answer {
     let (hashes,) = params.decode_large::<(Option<Vec<B256>>,)>().await?;
     let hashes = required(hashes, 0)?;
     check_body_count(hashes.len() as u64)?;
@@ -234,12 +253,12 @@ async fn bodies_by_hash(engine: Handle, params: Params) -> Answer {
     off_reactor(move || {
         let body = |hash: B256| chain.block(BlockTag::Hash(hash)).map_err(engine_error);
         let blocks: Result<Vec<_>, _> = hashes.into_iter().map(body).collect();
-        bodies(blocks?)
+        bodies(version, blocks?)
     })
     .await
 }
 
-async fn bodies_by_range(engine: Handle, params: Params) -> Answer {
+async fn bodies_by_range(engine: Handle, version: u8, params: Params) -> Answer {
     let (start, count) = params.decode::<(Option<Quantity<u64>>, Option<Quantity<u64>>)>()?;
     let (start, count) = (required(start, 0)?.0, required(count, 1)?.0);
     if start == 0 || count == 0 {
@@ -253,7 +272,7 @@ async fn bodies_by_range(engine: Handle, params: Params) -> Answer {
         let end = start.saturating_add(count).min(chain.head().number.saturating_add(1));
         let body = |number| chain.block(BlockTag::Number(number)).map_err(engine_error);
         let blocks: Result<Vec<_>, _> = (start..end).map(body).collect();
-        bodies(blocks?)
+        bodies(version, blocks?)
     })
     .await
 }
@@ -266,8 +285,9 @@ fn check_body_count(count: u64) -> Result<(), RpcError> {
     Err(RpcError::engine(code::TOO_LARGE_REQUEST, reason))
 }
 
-fn bodies(blocks: Vec<Option<tandem_chain::Block>>) -> Answer {
-    let bodies: Vec<_> = blocks.into_iter().map(|block| block.map(PayloadBodyJson::from)).collect();
+fn bodies(version: u8, blocks: Vec<Option<tandem_chain::Block>>) -> Answer {
+    let body = |block| PayloadBodyJson::new(version, block);
+    let bodies: Vec<_> = blocks.into_iter().map(|block| block.map(body)).collect();
     to_result(&bodies)
 }
 

@@ -1,12 +1,12 @@
 //! Parameters and results of the Engine API, and the checks that depend on the method's version
-//! (execution-apis, `src/engine/paris.md` to `osaka.md`).
+//! (execution-apis, `src/engine/paris.md` to `amsterdam.md`).
 
 use super::get_payload::PayloadIdJson;
-use super::hex::Quantity;
+use super::hex::{Hex, Quantity};
 use super::strict::{Members, Strict};
 use crate::{ForkchoiceState, PayloadAttributes, PayloadStatus};
 use alloy_eips::eip4895::Withdrawal;
-use alloy_primitives::{Address, B256, Bytes};
+use alloy_primitives::{Address, B256, Bytes, FixedBytes};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -38,6 +38,8 @@ impl Members for Payload {
         "withdrawals",
         "blobGasUsed",
         "excessBlobGas",
+        "blockAccessList",
+        "slotNumber",
     ];
 }
 
@@ -91,6 +93,13 @@ fn check_fields(version: u8, payload: &Payload, sidecar: &PayloadSidecar) -> Res
         check_presence(version, 3, name, present)?;
     }
     check_presence(version, 4, "executionRequests", sidecar.execution_requests.is_some())?;
+    let from_v5 = [
+        ("blockAccessList", payload.block_access_list.is_some()),
+        ("slotNumber", payload.slot_number.is_some()),
+    ];
+    for (name, present) in from_v5 {
+        check_presence(version, 5, name, present)?;
+    }
     match version {
         2 => Ok(()),
         _ => check_presence(version, 3, "withdrawals", payload.withdrawals.is_some()),
@@ -112,7 +121,8 @@ fn check_fork(version: u8, fork: Option<Fork>) -> Result<Fork, RpcError> {
         1 => true,
         2 => *fork < Fork::Cancun,
         3 => *fork == Fork::Cancun,
-        _ => *fork >= Fork::Prague,
+        4 => *fork >= Fork::Prague && *fork < Fork::Amsterdam,
+        _ => *fork >= Fork::Amsterdam,
     };
     fork.filter(served).ok_or_else(|| unsupported_fork("newPayload", version, fork))
 }
@@ -167,7 +177,11 @@ impl From<ForkchoiceStateJson> for ForkchoiceState {
 /// applied: invalid attributes must not prevent that.
 pub(super) type ForkchoiceParams = (Option<Strict<ForkchoiceStateJson>>, Option<Box<RawValue>>);
 
-/// `PayloadAttributesV1` to `V3`.
+/// Parameters of `engine_forkchoiceUpdatedV4`: the columns of custody come last, as 16 bytes.
+pub(super) type ForkchoiceV4Params =
+    (Option<Strict<ForkchoiceStateJson>>, Option<Box<RawValue>>, Option<Hex<FixedBytes<16>>>);
+
+/// `PayloadAttributesV1` to `V4`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PayloadAttributesJson {
@@ -176,6 +190,8 @@ struct PayloadAttributesJson {
     suggested_fee_recipient: Address,
     withdrawals: Option<Vec<Withdrawal>>,
     parent_beacon_block_root: Option<B256>,
+    slot_number: Option<Quantity<u64>>,
+    target_gas_limit: Option<Quantity<u64>>,
 }
 
 impl Members for PayloadAttributesJson {
@@ -185,6 +201,8 @@ impl Members for PayloadAttributesJson {
         "suggestedFeeRecipient",
         "withdrawals",
         "parentBeaconBlockRoot",
+        "slotNumber",
+        "targetGasLimit",
     ];
 }
 
@@ -215,10 +233,15 @@ pub(super) fn check_attributes(
     if attributes.withdrawals.is_some() != wants_withdrawals {
         return Err(invalid("withdrawals must be there from Shanghai on, not before"));
     }
+    let of_v4 = [attributes.slot_number.is_some(), attributes.target_gas_limit.is_some()];
+    if of_v4 != [version >= 4; 2] {
+        return Err(invalid("slotNumber and targetGasLimit must be there from V4 on, not before"));
+    }
     let served = |fork: Fork| match version {
         1 => fork == Fork::Paris,
         2 => fork < Fork::Cancun,
-        _ => fork >= Fork::Cancun,
+        3 => fork >= Fork::Cancun && fork < Fork::Amsterdam,
+        _ => fork >= Fork::Amsterdam,
     };
     if !fork.is_some_and(served) {
         return Err(unsupported_fork("forkchoiceUpdated", version, fork));
@@ -232,6 +255,8 @@ pub(super) fn check_attributes(
         suggested_fee_recipient: attributes.suggested_fee_recipient,
         withdrawals: attributes.withdrawals,
         parent_beacon_block_root: attributes.parent_beacon_block_root,
+        slot_number: attributes.slot_number.map(|Quantity(slot)| slot),
+        target_gas_limit: attributes.target_gas_limit.map(|Quantity(limit)| limit),
     })
 }
 
@@ -269,16 +294,26 @@ pub(super) struct ForkchoiceUpdatedJson {
     pub payload_id: Option<PayloadIdJson>,
 }
 
-/// `ExecutionPayloadBodyV1`.
+/// `ExecutionPayloadBodyV1` and `V2`.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct PayloadBodyJson {
     transactions: Vec<Bytes>,
     withdrawals: Option<Vec<Withdrawal>>,
+    /// Access list, since V2. `null` before Amsterdam, and if the list is not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block_access_list: Option<Option<Bytes>>,
 }
 
-impl From<tandem_chain::Block> for PayloadBodyJson {
-    fn from(block: tandem_chain::Block) -> Self {
-        Self { transactions: block.raw_transactions, withdrawals: block.withdrawals }
+impl PayloadBodyJson {
+    /// Returns the body of a block in the form of this version.
+    pub(super) fn new(version: u8, block: tandem_chain::Block) -> Self {
+        let list = block.access_list.map(|list| list.rlp().clone());
+        Self {
+            transactions: block.raw_transactions,
+            withdrawals: block.withdrawals,
+            block_access_list: (version >= 2).then_some(list),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `engine_getPayload` in its versions (execution-apis, `src/engine/paris.md` to `osaka.md`).
+//! `engine_getPayload` in its versions (execution-apis, `src/engine/paris.md` to `amsterdam.md`).
 
 use super::engine_types::unsupported_fork;
 use super::hex::Quantity;
@@ -23,7 +23,7 @@ impl From<PayloadIdJson> for PayloadId {
 pub(super) struct GetPayloadJson<'a> {
     execution_payload: &'a Payload,
     block_value: Quantity<U256>,
-    /// Blobs, since V3. In V5 the proofs are cell proofs (`BlobsBundleV2`).
+    /// Blobs, since V3. From V5 on the proofs are cell proofs (`BlobsBundleV2`).
     #[serde(skip_serializing_if = "Option::is_none")]
     blobs_bundle: Option<BlobsBundle>,
     /// Whether to prefer this payload over a builder's, since V3.
@@ -52,7 +52,8 @@ pub(super) fn check_get_payload(version: u8, fork: Fork) -> Result<(), RpcError>
         2 => fork < Fork::Cancun,
         3 => fork == Fork::Cancun,
         4 => fork == Fork::Prague,
-        _ => fork >= Fork::Osaka,
+        5 => fork == Fork::Osaka,
+        _ => fork >= Fork::Amsterdam,
     };
     if served { Ok(()) } else { Err(unsupported_fork("getPayload", version, Some(fork))) }
 }
@@ -88,6 +89,7 @@ mod tests {
             (3, &[Fork::Cancun]),
             (4, &[Fork::Prague]),
             (5, &[Fork::Osaka]),
+            (6, &[Fork::Amsterdam]),
         ] {
             for fork in Fork::MERGED {
                 let code = check_get_payload(version, fork).map_err(|error| error.code);

@@ -12,7 +12,11 @@ pub mod reads;
 pub mod recent;
 pub mod view;
 
-use crate::{block::collision::StorageOccupancy, error::Error, state::flush::Flusher};
+use crate::{
+    block::{access_list::AccessListBuilder, collision::StorageOccupancy},
+    error::Error,
+    state::flush::Flusher,
+};
 use ahead::Publisher;
 use alloy_primitives::map::{AddressMap, B256Map, HashMap};
 use revm::{
@@ -89,6 +93,8 @@ pub struct BlockState<'a, R> {
     codes: B256Map<Bytecode>,
     /// Updates since the last step, if they are kept.
     steps: Option<Vec<AccountUpdate>>,
+    /// Accesses so far, if the fork wants a list of them.
+    accesses: Option<AccessListBuilder>,
     publisher: Option<Publisher>,
     error: Option<Error>,
 }
@@ -125,8 +131,17 @@ impl<'a, R: StateReader> BlockState<'a, R> {
     ) -> Self {
         let (accounts, codes) = (AddressMap::default(), B256Map::default());
         let flusher = session.map(Flusher::new);
-        let (steps, publisher, error) = (None, None, None);
-        Self { reader, block_hashes, flusher, accounts, codes, steps, publisher, error }
+        Self {
+            reader,
+            block_hashes,
+            flusher,
+            accounts,
+            codes,
+            steps: None,
+            accesses: None,
+            publisher: None,
+            error: None,
+        }
     }
 
     /// Returns the state with another flush policy.
@@ -159,6 +174,21 @@ impl<'a, R: StateReader> BlockState<'a, R> {
     pub fn take_step(&mut self) -> Option<Arc<StateUpdate>> {
         let accounts = std::mem::take(self.steps.as_mut()?);
         Some(Arc::new(StateUpdate { accounts }))
+    }
+
+    /// Lists the accesses of all commits from now on, for [`BlockState::take_accesses`].
+    pub fn list_accesses(&mut self) {
+        self.accesses.get_or_insert_default();
+    }
+
+    /// Returns the list of accesses, for additions. `None` if none is kept.
+    pub fn accesses(&mut self) -> Option<&mut AccessListBuilder> {
+        self.accesses.as_mut()
+    }
+
+    /// Returns the list of accesses and ends it. `None` if none is kept.
+    pub fn take_accesses(&mut self) -> Option<AccessListBuilder> {
+        self.accesses.take()
     }
 
     /// Returns the read error that stopped the EVM, if any.
@@ -336,6 +366,9 @@ impl<R: StateReader> StorageOccupancy for BlockState<'_, R> {
 
 impl<R: StateReader> DatabaseCommit for BlockState<'_, R> {
     fn commit(&mut self, changes: AddressMap<EvmAccount>) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.add(&changes);
+        }
         let mut update = StateUpdate { accounts: Vec::with_capacity(changes.len()) };
         for (address, account) in changes {
             // `self.error` keeps the error, which ends the block.

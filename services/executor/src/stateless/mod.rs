@@ -223,7 +223,7 @@ fn judge(
         }
     };
     let executed_at = Instant::now();
-    let Executed { mut receipts, gas_used, blob_gas_used, requests, steps } = executed;
+    let Executed { mut receipts, gas_used, blob_gas_used, requests, access_list, steps } = executed;
     let mut state = PartialState::new(witness, lineage.state_root)?;
     for (receipt, step) in receipts.iter_mut().zip(&steps) {
         receipt.post_state = Some(state.apply(&step.accounts)?);
@@ -231,8 +231,14 @@ fn judge(
     let state_root = state.apply(&diff.accounts)?;
     let rooted_at = Instant::now();
     let (receipts_root, logs_bloom) = receipts_root(&receipts);
-    let outcome =
-        Outcome { receipts_root, logs_bloom, gas_used, blob_gas_used, requests: &requests };
+    let outcome = Outcome {
+        receipts_root,
+        logs_bloom,
+        gas_used,
+        blob_gas_used,
+        requests: &requests,
+        access_list: access_list.as_ref(),
+    };
     report.fault = validate_outcome(spec, block, &outcome).err();
     report.timings.root = rooted_at - executed_at;
     report.timings.execute = (executed_at - started) + rooted_at.elapsed();

@@ -32,13 +32,17 @@ use tandem_primitives::{Address, B256, Bytes, U256};
 const NAME: &str = "transaction";
 
 /// Forks whose rules Tandem has, in order, each with the field that activates it in a genesis.
-const FORKS: [(&str, Option<&str>); 5] = [
+const FORKS: [(&str, Option<&str>); 6] = [
     ("Paris", None),
     ("Shanghai", Some("shanghaiTime")),
     ("Cancun", Some("cancunTime")),
     ("Prague", Some("pragueTime")),
     ("Osaka", Some("osakaTime")),
+    ("Amsterdam", Some("amsterdamTime")),
 ];
+
+/// RLP of an empty list.
+const EMPTY_LIST: [u8; 1] = [0xc0];
 
 /// The networks before the merge, as fixtures name them.
 const BEFORE_PARIS: [&str; 12] = [
@@ -253,6 +257,8 @@ fn block(spec: &ChainSpec, raw: Bytes) -> Result<Block, BlockError> {
         withdrawals: since(Fork::Shanghai).map(|()| Vec::new()),
         blob_gas_used: since(Fork::Cancun).map(|()| 0),
         excess_blob_gas: since(Fork::Cancun).map(|()| 0),
+        block_access_list: since(Fork::Amsterdam).map(|()| EMPTY_LIST.into()),
+        slot_number: since(Fork::Amsterdam).map(|()| 0),
     };
     let sidecar = PayloadSidecar {
         versioned_hashes: None,

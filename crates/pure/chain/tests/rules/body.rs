@@ -57,13 +57,15 @@ fn transactions_for_another_chain_are_refused() {
 }
 
 #[test]
-fn from_osaka_on_a_transaction_has_at_most_2_to_the_24_gas() {
+fn in_osaka_a_transaction_has_at_most_2_to_the_24_gas() {
     let limit = 1 << 24;
     let with_gas = |gas_limit| vec![raw(TxEip1559 { gas_limit, ..transfer() })];
     assert_eq!(validate(Fork::Osaka, 0, with_gas(limit)), Ok(()));
     let want = BlockError::TransactionGasLimit { index: 0, got: limit + 1, limit };
     assert_eq!(validate(Fork::Osaka, 0, with_gas(limit + 1)), Err(want));
     assert_eq!(validate(Fork::Prague, 0, with_gas(limit + 1)), Ok(()));
+    // The cap is on the gas of execution alone, and revm splits the two (EIP-8037).
+    assert_eq!(validate(Fork::Amsterdam, 0, with_gas(limit + 1)), Ok(()));
 }
 
 #[test]

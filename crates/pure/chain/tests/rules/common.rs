@@ -1,6 +1,6 @@
 use alloy_consensus::{SignableTransaction, TxEip1559, transaction::RlpEcdsaEncodableTx};
 use alloy_eips::{Encodable2718, eip1559::BaseFeeParams};
-use alloy_primitives::{Address, B256, Bloom, Bytes, Signature, U256, b256};
+use alloy_primitives::{Address, B256, Bloom, Bytes, Signature, U256, b256, keccak256};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::{fs::File, io::Read, path::Path, sync::LazyLock};
@@ -41,6 +41,9 @@ fn read_call(line: &str) -> (Payload, PayloadSidecar) {
     (serde_json::from_value(call["executionPayload"].clone()).unwrap(), sidecar)
 }
 
+/// RLP of an empty list.
+pub const EMPTY_LIST: [u8; 1] = [0xc0];
+
 /// Returns a genesis file with these additional entries in `config`.
 pub fn genesis_json(config: &str) -> String {
     let comma = if config.is_empty() { "" } else { "," };
@@ -56,7 +59,7 @@ pub fn spec(config: &str) -> ChainSpec {
 
 /// Returns a chain of id 1 with all forks up to this one active from genesis on.
 pub fn spec_of(fork: Fork) -> ChainSpec {
-    let keys = ["shanghaiTime", "cancunTime", "pragueTime", "osakaTime"];
+    let keys = ["shanghaiTime", "cancunTime", "pragueTime", "osakaTime", "amsterdamTime"];
     let active = keys.iter().zip(&Fork::MERGED[1..]).filter(|(_, other)| **other <= fork);
     let entries: Vec<_> = active.map(|(key, _)| format!("\"{key}\": 0")).collect();
     spec(&entries.join(","))
@@ -79,6 +82,8 @@ pub fn child(spec: &ChainSpec, parent: &Header) -> Header {
             .map(|params| parent.next_block_excess_blob_gas(params).unwrap_or(0)),
         parent_beacon_block_root: (fork >= Fork::Cancun).then_some(B256::ZERO),
         requests_hash: (fork >= Fork::Prague).then_some(alloy_eips::eip7685::EMPTY_REQUESTS_HASH),
+        block_access_list_hash: (fork >= Fork::Amsterdam).then(|| keccak256(EMPTY_LIST)),
+        slot_number: (fork >= Fork::Amsterdam).then_some(0),
         ..Header::default()
     }
 }
@@ -103,6 +108,8 @@ pub fn payload(header: &Header, transactions: Vec<Bytes>) -> (Payload, PayloadSi
         withdrawals: header.withdrawals_root.map(|_| Vec::new()),
         blob_gas_used: header.blob_gas_used,
         excess_blob_gas: header.excess_blob_gas,
+        block_access_list: header.block_access_list_hash.map(|_| EMPTY_LIST.into()),
+        slot_number: header.slot_number,
     };
     let sidecar = PayloadSidecar {
         versioned_hashes: None,

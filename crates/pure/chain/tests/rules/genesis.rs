@@ -1,8 +1,8 @@
-use crate::common::{DEMO, genesis_json, spec, spec_of};
+use crate::common::{DEMO, EMPTY_LIST, genesis_json, spec, spec_of};
 use alloy_consensus::{EMPTY_ROOT_HASH, constants::MAINNET_GENESIS_HASH};
 use alloy_evm::eth::spec::EthExecutorSpec;
 use alloy_hardforks::{EthereumHardfork, EthereumHardforks, ForkCondition};
-use alloy_primitives::{Address, B64, U256, b256};
+use alloy_primitives::{Address, B64, U256, b256, keccak256};
 use tandem_chain::*;
 
 fn error(json: &str) -> GenesisError {
@@ -44,6 +44,9 @@ fn the_genesis_header_has_the_fields_of_its_fork() {
         assert_eq!(header.excess_blob_gas, (fork >= Fork::Cancun).then_some(0));
         assert_eq!(header.parent_beacon_block_root.is_some(), fork >= Fork::Cancun);
         assert_eq!(header.requests_hash.is_some(), fork >= Fork::Prague);
+        let amsterdam = fork >= Fork::Amsterdam;
+        assert_eq!(header.block_access_list_hash, amsterdam.then(|| keccak256(EMPTY_LIST)));
+        assert_eq!(header.slot_number, amsterdam.then_some(0));
     }
 }
 
@@ -118,6 +121,40 @@ fn forks_out_of_order_are_refused() {
         r#""bpo1Time": 5, "blobSchedule": {"bpo1": {"target": 1, "max": 1, "baseFeeUpdateFraction": 1}}"#,
     );
     assert!(blob_fork.contains("osaka, is not scheduled"), "{blob_fork}");
+    let amsterdam = config_error(r#""amsterdamTime": 5"#);
+    assert!(amsterdam.contains("osaka, is not scheduled"), "{amsterdam}");
+}
+
+#[test]
+fn blob_forks_come_before_and_after_amsterdam() {
+    let entry = |max: u64| format!(r#"{{"target": 1, "max": {max}, "baseFeeUpdateFraction": 1}}"#);
+    let with = |amsterdam: &str| {
+        spec(&format!(
+            r#""shanghaiTime": 0, "cancunTime": 0, "pragueTime": 0, "osakaTime": 0, "bpo1Time": 10,
+                "amsterdamTime": 20, "bpo2Time": 30,
+                "blobSchedule": {{"bpo1": {}, "bpo2": {} {amsterdam}}}"#,
+            entry(11),
+            entry(31),
+        ))
+    };
+    let max_at = |spec: &ChainSpec| {
+        [9, 10, 20, 30].map(|time| spec.blob_params_at(time).unwrap().max_blob_count)
+    };
+    let inherits = with("");
+    assert_eq!(max_at(&inherits), [9, 11, 11, 31]);
+    let own = with(&format!(r#", "amsterdam": {}"#, entry(21)));
+    assert_eq!(max_at(&own), [9, 11, 21, 31]);
+    assert_eq!(own.blob_params_at(20).unwrap().max_blobs_per_tx, 6);
+    assert_eq!(
+        [19, 20, 30].map(|time| own.fork_at(time)),
+        [Fork::Osaka, Fork::Amsterdam, Fork::Amsterdam]
+    );
+    assert_eq!(own.fork_points().times, [0, 10, 20, 30]);
+    let blob_fork = |timestamp| own.blob_fork_of(&Header { timestamp, ..Header::default() });
+    assert_eq!([9, 10, 20, 30].map(blob_fork), [None, Some(1), None, Some(2)]);
+    let header = own.genesis_header(EMPTY_ROOT_HASH);
+    let activation = own.rules(&header).ethereum_fork_activation(EthereumHardfork::Amsterdam);
+    assert_eq!(activation, ForkCondition::Timestamp(20));
 }
 
 #[test]
@@ -210,12 +247,12 @@ fn forks_of_proof_of_work_out_of_order_are_refused() {
 
 #[test]
 fn an_unknown_fork_is_an_error_only_once_it_is_active() {
-    let later = spec(r#""bogotaTime": 200, "amsterdamTime": 100, "someTime": null"#);
-    let want = UnsupportedFork { name: "amsterdam".to_owned(), time: 100 };
+    let later = spec(r#""laterTime": 200, "bogotaTime": 100, "someTime": null"#);
+    let want = UnsupportedFork { name: "bogota".to_owned(), time: 100 };
     assert_eq!(later.unsupported_fork(), Some(&want));
     assert_eq!(spec("").unsupported_fork(), None);
-    let active = error(&genesis_json(r#""amsterdamTime": 0"#));
-    assert_eq!(active, GenesisError::UnsupportedFork { name: "amsterdam".to_owned() });
+    let active = error(&genesis_json(r#""bogotaTime": 0"#));
+    assert_eq!(active, GenesisError::UnsupportedFork { name: "bogota".to_owned() });
 }
 
 #[test]

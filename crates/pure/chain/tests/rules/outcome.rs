@@ -2,6 +2,7 @@ use crate::common::{child, payload, raw, rehash, spec_of, transfer};
 use alloy_consensus::{
     EMPTY_ROOT_HASH, ReceiptEnvelope, TxReceipt, TxType, proofs::calculate_receipt_root,
 };
+use alloy_eips::eip7928::AccountChanges;
 use alloy_evm::{EthEvmFactory, block::BlockExecutorFactory, eth::EthBlockExecutorFactory};
 use alloy_primitives::{Address, B256, Bloom, Bytes, Log};
 use proptest::prelude::*;
@@ -63,9 +64,18 @@ proptest! {
     }
 }
 
+/// Returns a list of accounts without changes.
+fn access_list(accounts: &[u8]) -> AccessList {
+    let account = |n: &u8| AccountChanges::new(Address::repeat_byte(*n));
+    let mut rlp = Vec::new();
+    let list: Vec<_> = accounts.iter().map(account).collect();
+    alloy_rlp::encode_list::<_, AccountChanges>(&list, &mut rlp);
+    AccessList::decode(rlp.into()).unwrap()
+}
+
 #[test]
 fn each_result_of_execution_is_compared_with_the_header() {
-    let spec = spec_of(Fork::Osaka);
+    let spec = spec_of(Fork::Amsterdam);
     let receipt = |gas, log| Receipt {
         tx_type: TxType::Eip1559,
         success: true,
@@ -75,10 +85,12 @@ fn each_result_of_execution_is_compared_with_the_header() {
     };
     let receipts = [receipt(21_000, log(3, vec![1], 1)), receipt(42_000, log(0, vec![], 2))];
     let requests = Requests::new(vec![Bytes::from([0, 1, 2]), Bytes::from([2, 3])]);
+    let list = access_list(&[1, 2]);
     let outcome = |receipts: &[Receipt]| {
         let (receipts_root, logs_bloom) = receipts_root(receipts);
         let (gas_used, blob_gas_used) = (42_000, 0);
-        Outcome { receipts_root, logs_bloom, gas_used, blob_gas_used, requests: &requests }
+        let (requests, access_list) = (&requests, Some(&list));
+        Outcome { receipts_root, logs_bloom, gas_used, blob_gas_used, requests, access_list }
     };
     let good = outcome(&receipts);
 
@@ -89,6 +101,7 @@ fn each_result_of_execution_is_compared_with_the_header() {
     let (mut payload, mut sidecar) = payload(&header, vec![raw(transfer()), raw(transfer())]);
     payload.logs_bloom = bloom;
     sidecar.execution_requests = Some(requests.to_vec());
+    payload.block_access_list = Some(list.rlp().clone());
     let block = rehash(payload, &sidecar).unwrap();
     assert_eq!(validate_outcome(&spec, &block, &good), Ok(()));
 
@@ -100,6 +113,21 @@ fn each_result_of_execution_is_compared_with_the_header() {
     assert_eq!(kind(&outcome(&failed)), "receipts_root");
     let other_log = [receipt(21_000, log(2, vec![1], 1)), receipts[1].clone()];
     assert_eq!(kind(&outcome(&other_log)), "logs_bloom");
+    for (accounts, difference) in [
+        (&[1][..], "execution does not access account 0x0202020202020202020202020202020202020202"),
+        (&[2], "execution does not access account 0x0101010101010101010101010101010101010101"),
+        (&[1, 2, 3], "account 0x0303030303030303030303030303030303030303 is missing"),
+        (&[0, 1, 2], "account 0x0000000000000000000000000000000000000000 is missing"),
+    ] {
+        let list = access_list(accounts);
+        let other = Outcome { access_list: Some(&list), ..good };
+        let error = validate_outcome(&spec, &block, &other).unwrap_err();
+        assert_eq!(error.kind(), "access_list");
+        assert!(error.to_string().ends_with(difference), "{error}");
+    }
+    // 2,000 gas an item.
+    let long = access_list(&[7; 15_001]);
+    assert_eq!(kind(&Outcome { access_list: Some(&long), ..good }), "access_list_too_long");
 }
 
 #[test]

@@ -67,9 +67,6 @@ fn schedules_are_those_of_alloy() {
                 // Testnets never had the bomb: alloy schedules its delays, but their genesis does
                 // not.
                 _ if glacier && chain_id != 1 => {}
-                ForkCondition::Timestamp(time) if *fork == EthereumHardfork::Amsterdam => {
-                    assert_eq!(spec.unsupported_fork().map(|fork| fork.time), Some(time));
-                }
                 want => assert_eq!(got, want, "{chain_id} {fork}"),
             }
         }

@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 use tandem_http::Params;
 
 const HASH: &str = "0x0707070707070707070707070707070707070707070707070707070707070707";
-/// Returns the fork of a test chain: Shanghai at 10, Cancun at 20, Prague at 30, Osaka at 40, an
-/// unknown fork from 50 on.
+/// Returns the fork of a test chain: Shanghai at 10, Cancun at 20, Prague at 30, Osaka at 40,
+/// Amsterdam at 50, an unknown fork from 60 on.
 fn fork_at(timestamp: u64) -> Option<Fork> {
     Some(match timestamp {
         0..10 => Fork::Paris,
@@ -12,11 +12,12 @@ fn fork_at(timestamp: u64) -> Option<Fork> {
         20..30 => Fork::Cancun,
         30..40 => Fork::Prague,
         40..50 => Fork::Osaka,
+        50..60 => Fork::Amsterdam,
         _ => return None,
     })
 }
 
-/// Returns a payload with the fields of form 1, 2 (withdrawals) or 3 (blob gas).
+/// Returns a payload with the fields of form 1, 2 (withdrawals), 3 (blob gas) or 4 (access list).
 fn payload(form: u8, timestamp: u64) -> Value {
     let mut payload = json!({
         "parentHash": HASH, "feeRecipient": "0x0101010101010101010101010101010101010101",
@@ -31,6 +32,10 @@ fn payload(form: u8, timestamp: u64) -> Value {
     if form >= 3 {
         payload["blobGasUsed"] = json!("0x0");
         payload["excessBlobGas"] = json!("0x0");
+    }
+    if form >= 4 {
+        payload["blockAccessList"] = json!("0xc0");
+        payload["slotNumber"] = json!("0x0");
     }
     payload
 }
@@ -49,6 +54,7 @@ fn check(version: u8, params: Value) -> i32 {
 fn fitting(version: u8, timestamp: u64) -> Value {
     let form = match version {
         2 if timestamp < 10 => 1,
+        5 => 4,
         _ => version.min(3),
     };
     let mut params = vec![payload(form, timestamp)];
@@ -65,12 +71,13 @@ fn fitting(version: u8, timestamp: u64) -> Value {
 fn each_version_serves_its_forks_only() {
     let unsupported = code::UNSUPPORTED_FORK;
     for (version, want) in [
-        (1, [0, 0, 0, 0, 0, unsupported]),
-        (2, [0, 0, unsupported, unsupported, unsupported, unsupported]),
-        (3, [unsupported, unsupported, 0, unsupported, unsupported, unsupported]),
-        (4, [unsupported, unsupported, unsupported, 0, 0, unsupported]),
+        (1, [0, 0, 0, 0, 0, 0, unsupported]),
+        (2, [0, 0, unsupported, unsupported, unsupported, unsupported, unsupported]),
+        (3, [unsupported, unsupported, 0, unsupported, unsupported, unsupported, unsupported]),
+        (4, [unsupported, unsupported, unsupported, 0, 0, unsupported, unsupported]),
+        (5, [unsupported, unsupported, unsupported, unsupported, unsupported, 0, unsupported]),
     ] {
-        for (timestamp, want) in [5, 15, 25, 35, 45, 55].into_iter().zip(want) {
+        for (timestamp, want) in [5, 15, 25, 35, 45, 55, 65].into_iter().zip(want) {
             let found = check(version, fitting(version, timestamp));
             assert_eq!(found, want, "V{version} at {timestamp}");
         }
@@ -79,8 +86,9 @@ fn each_version_serves_its_forks_only() {
 
 #[test]
 fn missing_and_superfluous_fields_are_invalid_params() {
-    for (version, timestamp) in [(3, 25), (4, 35)] {
-        for field in ["withdrawals", "blobGasUsed", "excessBlobGas"] {
+    for (version, timestamp) in [(3, 25), (4, 35), (5, 55)] {
+        let of_v5 = ["blockAccessList", "slotNumber"].into_iter().filter(|_| version == 5);
+        for field in ["withdrawals", "blobGasUsed", "excessBlobGas"].into_iter().chain(of_v5) {
             let mut params = fitting(version, timestamp);
             params[0][field] = Value::Null;
             assert_eq!(check(version, params), code::INVALID_PARAMS, "V{version} null {field}");
@@ -117,6 +125,8 @@ fn the_form_is_checked_before_the_fork() {
     assert_eq!(check(2, json!([payload(3, 35)])), code::INVALID_PARAMS);
     assert_eq!(check(3, json!([payload(2, 15), [], HASH])), code::INVALID_PARAMS);
     assert_eq!(check(3, fitting(3, 15)), code::UNSUPPORTED_FORK);
+    assert_eq!(check(5, fitting(4, 55)), code::INVALID_PARAMS);
+    assert_eq!(check(4, fitting(5, 45)), code::INVALID_PARAMS);
 }
 
 #[test]
@@ -140,6 +150,23 @@ fn malformed_fields_are_invalid_params() {
         params[0][field] = value.clone();
         assert_eq!(check(4, params), code::INVALID_PARAMS, "{field}: {value}");
     }
+    for (field, value) in [
+        ("blockAccessList", json!("c0")),
+        ("blockAccessList", json!("0xc")),
+        ("blockAccessList", json!("0xg0")),
+        ("blockAccessList", json!([192])),
+        ("slotNumber", json!(7)),
+        ("slotNumber", json!("0x07")),
+        ("slotNumber", json!("0x")),
+    ] {
+        let mut params = fitting(5, 55);
+        params[0][field] = value.clone();
+        assert_eq!(check(5, params), code::INVALID_PARAMS, "{field}: {value}");
+    }
+    // What the bytes say is a matter of the block.
+    let mut params = fitting(5, 55);
+    params[0]["blockAccessList"] = json!("0x");
+    assert_eq!(check(5, params), 0);
     for (position, value) in [(1, json!(["0x01"])), (2, json!("0x")), (3, json!([1]))] {
         let mut params = fitting(4, 45);
         params[position] = value;
@@ -179,6 +206,10 @@ fn attributes(form: u8, timestamp: u64) -> Value {
     if form >= 3 {
         attributes["parentBeaconBlockRoot"] = json!(HASH);
     }
+    if form >= 4 {
+        attributes["slotNumber"] = json!("0x7");
+        attributes["targetGasLimit"] = json!("0x1c9c380");
+    }
     attributes
 }
 
@@ -213,6 +244,11 @@ fn attributes_fit_version_fork_and_head() {
         (3, 2, 15, invalid),
         (3, 3, 15, unsupported),
         (3, 3, 55, unsupported),
+        (3, 4, 45, invalid),
+        (4, 4, 45, unsupported),
+        (4, 4, 55, 0),
+        (4, 3, 55, invalid),
+        (4, 4, 65, unsupported),
     ] {
         let found = check_on(version, &attributes(form, timestamp), 1);
         assert_eq!(found, want, "V{version} form {form} at {timestamp}");
@@ -263,6 +299,43 @@ fn a_forkchoice_state_needs_all_three_hashes() {
             assert_eq!(decode(&state).unwrap_err().code, code::INVALID_PARAMS, "{field}");
         }
     }
+}
+
+#[test]
+fn columns_of_custody_are_sixteen_bytes_or_absent() {
+    let state = json!({
+        "headBlockHash": HASH, "safeBlockHash": HASH, "finalizedBlockHash": HASH,
+    });
+    let decode = |params: Value| {
+        let params = Params::new(params.to_string().into());
+        params.decode::<ForkchoiceV4Params>().map_or_else(|error| error.code, |_| 0)
+    };
+    assert_eq!(decode(json!([state, null])), 0);
+    assert_eq!(decode(json!([state, null, null])), 0);
+    assert_eq!(decode(json!([state, null, format!("0x{}", "f0".repeat(16))])), 0);
+    for columns in [json!("0x"), json!(format!("0x{}", "f0".repeat(15))), json!(7)] {
+        assert_eq!(decode(json!([state, null, columns])), code::INVALID_PARAMS, "{columns}");
+    }
+    assert_eq!(decode(json!([state, null, null, null])), code::INVALID_PARAMS);
+}
+
+#[test]
+fn bodies_have_an_access_list_since_the_second_version() {
+    let block = |list: Option<tandem_chain::AccessList>| {
+        let header = tandem_chain::Header::default();
+        let mut block = tandem_chain::Block::seal(header, &[], None).unwrap();
+        block.access_list = list;
+        block
+    };
+    let json =
+        |version, list| serde_json::to_value(PayloadBodyJson::new(version, block(list))).unwrap();
+    let list = tandem_chain::AccessList::decode([0xc0].into()).unwrap();
+    let plain = json!({"transactions": [], "withdrawals": null});
+    assert_eq!(json(1, Some(list.clone())), plain);
+    let listed = json!({"transactions": [], "withdrawals": null, "blockAccessList": "0xc0"});
+    assert_eq!(json(2, Some(list)), listed);
+    let pruned = json!({"transactions": [], "withdrawals": null, "blockAccessList": null});
+    assert_eq!(json(2, None), pruned);
 }
 
 #[test]

@@ -227,6 +227,7 @@ fn evm_rules(fork: Fork) -> SpecId {
         Fork::Cancun => SpecId::CANCUN,
         Fork::Prague => SpecId::PRAGUE,
         Fork::Osaka => SpecId::OSAKA,
+        Fork::Amsterdam => SpecId::AMSTERDAM,
         // Forks by block number are not part of the configuration.
         _ => SpecId::MERGE,
     }

@@ -129,6 +129,11 @@ fn block_kinds(name: &str) -> Option<&'static [&'static str]> {
         "SYSTEM_CONTRACT_CALL_FAILED" => &["system_call"],
         "INVALID_BLOCK_HASH" => &["block_hash"],
         "INVALID_DEPOSIT_EVENT_LAYOUT" => &["deposit_layout"],
+        "INVALID_BLOCK_ACCESS_LIST" => {
+            &["access_list_encoding", "access_list_form", "access_list_index", "access_list"]
+        }
+        "INVALID_BAL_HASH" => &["access_list"],
+        "BLOCK_ACCESS_LIST_GAS_LIMIT_EXCEEDED" => &["access_list_too_long"],
         _ => return None,
     })
 }

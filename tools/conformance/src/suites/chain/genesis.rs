@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 const DEPOSIT_CONTRACT: &str = "0x00000000219ab540356cbb839cbe05303d7705fa";
 
 /// Pairs of a field's name in the fixtures and in the genesis file.
-const FIELDS: [(&str, &str); 13] = [
+const FIELDS: [(&str, &str); 14] = [
     ("parentHash", "parentHash"),
     ("coinbase", "coinbase"),
     ("difficulty", "difficulty"),
@@ -24,6 +24,7 @@ const FIELDS: [(&str, &str); 13] = [
     ("baseFeePerGas", "baseFeePerGas"),
     ("blobGasUsed", "blobGasUsed"),
     ("excessBlobGas", "excessBlobGas"),
+    ("slotNumber", "slotNumber"),
 ];
 
 /// Returns the genesis file.

@@ -16,7 +16,7 @@ enum By {
 }
 
 /// Forks as the fixtures name them, in order.
-const FORKS: [(&str, By); 23] = [
+const FORKS: [(&str, By); 24] = [
     ("Frontier", By::Block(&[])),
     ("Homestead", By::Block(&["homesteadBlock"])),
     ("EIP150", By::Block(&["eip150Block"])),
@@ -40,7 +40,10 @@ const FORKS: [(&str, By); 23] = [
     ("BPO3", By::Time("bpo3Time")),
     ("BPO4", By::Time("bpo4Time")),
     ("BPO5", By::Time("bpo5Time")),
+    ("Amsterdam", By::Time("amsterdamTime")),
 ];
+/// Blob forks after which Amsterdam comes on public chains.
+const BEFORE_AMSTERDAM: [&str; 2] = ["BPO1", "BPO2"];
 const PARIS: usize = 13;
 
 /// Number of a block that no test reaches.
@@ -76,8 +79,11 @@ pub fn config(name: &str) -> Result<Map<String, Value>, String> {
     // reached.
     let terminal = if from >= PARIS { U256::ZERO } else { U256::MAX };
     config.insert(TERMINAL.to_owned(), json!(terminal));
-    for (_, by) in &FORKS[..=from] {
-        activate(&mut config, *by, 0);
+    for (fork, by) in &FORKS[..=from] {
+        let is_later = fork.starts_with("BPO") && !BEFORE_AMSTERDAM.contains(fork);
+        if FORKS[from].0 != "Amsterdam" || !is_later {
+            activate(&mut config, *by, 0);
+        }
     }
     if FORKS[from].0 == "Constantinople" {
         // Without this key it would come with Constantinople, as in geth: this fork lacks the fix.
@@ -165,6 +171,10 @@ mod tests {
         assert_eq!(osaka.iter().filter(|(_, time)| *time == 0).count(), 4);
         assert!(osaka.contains(&("bpo1Time".into(), 15_000)));
         assert_eq!(times("BPO2ToBPO3AtTime15k").len(), 7);
+        assert_eq!(times("Amsterdam").len(), 7, "blob forks 1 and 2");
+        let amsterdam = times("BPO2ToAmsterdamAtTime15k");
+        assert_eq!(amsterdam.len(), 7);
+        assert!(amsterdam.contains(&("amsterdamTime".into(), 15_000)));
     }
 
     #[test]
@@ -185,8 +195,8 @@ mod tests {
     #[test]
     fn what_does_not_run_has_a_reason() {
         for (name, reason) in [
-            ("Amsterdam", "fork Amsterdam is not supported"),
-            ("BPO2ToAmsterdamAtTime15k", "fork Amsterdam is not supported"),
+            ("Bogota", "fork Bogota is not supported"),
+            ("AmsterdamToBogotaAtTime15k", "fork Bogota is not supported"),
             ("OsakaToBPO1", "transition OsakaToBPO1 is not known"),
             ("OsakaToBPO1AtTimeX", "transition OsakaToBPO1AtTimeX is not known"),
             ("OsakaToBPO1At5", "transition OsakaToBPO1At5 is not known"),

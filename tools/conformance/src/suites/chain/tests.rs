@@ -161,8 +161,8 @@ fn another_error_code_or_none_fails() {
 #[test]
 fn a_fork_that_is_not_known_is_skipped_by_name() {
     for format in BOTH {
-        let outcome = after(format, VALID, |case| case["network"] = json!("Amsterdam"));
-        assert_eq!(outcome, Outcome::Skipped("fork Amsterdam is not supported".to_owned()));
+        let outcome = after(format, VALID, |case| case["network"] = json!("Bogota"));
+        assert_eq!(outcome, Outcome::Skipped("fork Bogota is not supported".to_owned()));
     }
 }
 
