@@ -55,6 +55,9 @@ pub fn new_payload(
         Fork::Prague | Fork::Osaka => {
             ("engine_newPayloadV4", json!([payload, hashes, root, sidecar.execution_requests]))
         }
+        Fork::Amsterdam => {
+            ("engine_newPayloadV5", json!([payload, hashes, root, sidecar.execution_requests]))
+        }
         _ => ("engine_newPayloadV1", json!([payload])),
     }
 }

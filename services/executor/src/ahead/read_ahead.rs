@@ -29,6 +29,9 @@ use alloy_eips::{
     eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
     eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
 };
+use alloy_evm::block::system_calls::{
+    BUILDER_DEPOSIT_REQUEST_PREDEPLOY_ADDRESS, BUILDER_EXIT_REQUEST_PREDEPLOY_ADDRESS,
+};
 use alloy_primitives::map::{B256Set, HashSet};
 use metrics::counter;
 use std::{ops::Range, sync::Arc};
@@ -44,6 +47,10 @@ const KEYS_MAX: usize = 8_192;
 const BEACON_ROOTS_LENGTH: u64 = 8_191;
 /// Number of counters of a queue of requests: excess, count, head and tail, from slot 0 on.
 const QUEUE_COUNTERS: u64 = 4;
+
+/// Contracts with the queues of builders' requests, from Amsterdam on (EIP-8282).
+const BUILDER_CONTRACTS: [Address; 2] =
+    [BUILDER_DEPOSIT_REQUEST_PREDEPLOY_ADDRESS, BUILDER_EXIT_REQUEST_PREDEPLOY_ADDRESS];
 
 /// Keys that a block names, hashed and without duplicates.
 #[derive(Default, Debug)]
@@ -64,6 +71,9 @@ impl Named {
             CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
         ] {
             named.call(address);
+        }
+        if block.header.block_access_list_hash.is_some() {
+            BUILDER_CONTRACTS.into_iter().for_each(|contract| named.call(contract));
         }
         for (contract, slot) in system_slots(&block.header) {
             named.slots.insert((keccak256(contract), keccak256(B256::from(slot))));
@@ -136,7 +146,7 @@ impl Named {
 
 /// Returns the slots that the system calls of a block read: its places in the ring buffers of beacon
 /// roots (EIP-4788) and block hashes (EIP-2935), and the counters of the queues of withdrawal
-/// requests (EIP-7002) and consolidation requests (EIP-7251). A place in a ring buffer is another one
+/// requests (EIP-7002), consolidation requests (EIP-7251) and builders' requests (EIP-8282). A place in a ring buffer is another one
 /// in each block, so no earlier block has read it.
 pub fn system_slots(header: &Header) -> Vec<(Address, U256)> {
     let mut slots = Vec::new();
@@ -144,6 +154,11 @@ pub fn system_slots(header: &Header) -> Vec<(Address, U256)> {
         let place = header.timestamp % BEACON_ROOTS_LENGTH;
         slots.push((BEACON_ROOTS_ADDRESS, U256::from(place)));
         slots.push((BEACON_ROOTS_ADDRESS, U256::from(place + BEACON_ROOTS_LENGTH)));
+    }
+    if header.block_access_list_hash.is_some() {
+        for queue in BUILDER_CONTRACTS {
+            slots.extend((0..QUEUE_COUNTERS).map(|slot| (queue, U256::from(slot))));
+        }
     }
     if header.requests_hash.is_some() {
         let place = header.number.saturating_sub(1) % HISTORY_SERVE_WINDOW as u64;
@@ -246,7 +261,7 @@ mod tests {
         eip7702::{Authorization, SignedAuthorization},
     };
     use alloy_evm::{EthEvmFactory, Evm as _, EvmEnv, EvmFactory as _};
-    use alloy_primitives::{Bytes, Signature};
+    use alloy_primitives::{Bytes, Signature, hex};
     use revm::{
         database::InMemoryDB,
         primitives::hardfork::SpecId,
@@ -283,6 +298,43 @@ mod tests {
         let slot = (keccak256(address(2)), keccak256(B256::ZERO));
         assert_eq!(named.slots.into_iter().collect::<Vec<_>>(), [slot]);
     }
+
+    /// Code of the queue of builders' deposits (EIP-8282).
+    const BUILDER_DEPOSIT_CODE: &[u8] = &hex!(
+        "3373fffffffffffffffffffffffffffffffffffffffe1461011c575f54807fffffffffffffffffff"
+        "ffffffffffffffffffffffffffffffffffffffffffffff1461027057600154600881116052575060"
+        "58565b60089003015b601190600182026001905f5b5f821115607f57810190830284830290049160"
+        "010191906064565b90939004925050503660b814609f57366102705734610270575f5260205ff35b"
+        "8034106102705760383567ffffffffffffffff1680633b9aca001161027057633b9aca0002903403"
+        "1061027057600154600101600155600354806006026004015f358155600101602035815560010160"
+        "403581556001016060358155600101608035815560010160a035905560b85f5f3760b85fa0600101"
+        "600355005b60035460025480820380604011610131575060405b5f5b8181146101d7578281016006"
+        "026004018160b8028154815260200181600101548152602001816002015480825260401c67ffffff"
+        "ffffffffff16816010018160381c81600701538160301c81600601538160281c8160050153816020"
+        "1c81600401538160181c81600301538160101c81600201538160081c816001015353602001816003"
+        "015481526020018160040154815260200190600501549052600101610133565b91018092146101e9"
+        "57906002556101f4565b90505f6002555f6003555b36610242575f54600154817fffffffffffffff"
+        "ffffffffffffffffffffffffffffffffffffffffffffffffff146102305760088282011161023857"
+        "5b50505f610264565b0160089003610264565b7fffffffffffffffffffffffffffffffffffffffff"
+        "ffffffffffffffffffffffff5b5f555f60015560b8025ff35b5f5ffd"
+    );
+
+    /// Code of the queue of builders' exits (EIP-8282).
+    const BUILDER_EXIT_CODE: &[u8] = &hex!(
+        "3373fffffffffffffffffffffffffffffffffffffffe1460e1575f54807fffffffffffffffffffff"
+        "ffffffffffffffffffffffffffffffffffffffffffff146101c65760015460028111605157506057"
+        "565b60029003015b601190600182026001905f5b5f821115607e5781019083028483029004916001"
+        "0191906063565b909390049250505036603014609e57366101c657346101c6575f5260205ff35b34"
+        "106101c657600154600101600155600354806003026004013381556001015f358155600101602035"
+        "90553360601b5f5260305f60143760445fa0600101600355005b6003546002548082038060101160"
+        "f5575060105b5f5b81811461012d5782810160030260040181604402815460601b81526014018160"
+        "01015481526020019060020154905260010160f7565b910180921461013f579060025561014a565b"
+        "90505f6002555f6003555b36610198575f54600154817fffffffffffffffffffffffffffffffffff"
+        "ffffffffffffffffffffffffffffff146101865760028282011161018e575b50505f6101ba565b01"
+        "600290036101ba565b7fffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"
+        "ffff5b5f555f6001556044025ff35b5f5ffd"
+    );
+
     /// The contracts' own code is the oracle.
     #[test]
     fn a_block_names_the_slots_that_its_system_calls_read() {
@@ -291,6 +343,8 @@ mod tests {
             (HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE.clone()),
             (WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, WITHDRAWAL_REQUEST_PREDEPLOY_CODE.clone()),
             (CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_PREDEPLOY_CODE.clone()),
+            (BUILDER_DEPOSIT_REQUEST_PREDEPLOY_ADDRESS, BUILDER_DEPOSIT_CODE.into()),
+            (BUILDER_EXIT_REQUEST_PREDEPLOY_ADDRESS, BUILDER_EXIT_CODE.into()),
         ];
         for (number, timestamp) in
             [(1, 8_190), (8_191, 8_191), (8_192, 8_192), (20_000_000, 1 << 33)]
@@ -300,6 +354,7 @@ mod tests {
                 timestamp,
                 parent_beacon_block_root: Some(B256::ZERO),
                 requests_hash: Some(B256::ZERO),
+                block_access_list_hash: Some(B256::ZERO),
                 ..Header::default()
             };
             let mut env = EvmEnv::<SpecId>::default();

@@ -33,6 +33,8 @@ pub(super) struct BlockJson<'a> {
     base_fee_per_gas: Option<Quantity<u64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     blob_gas_used: Option<Quantity<u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block_access_list_hash: Option<B256>,
     difficulty: Quantity<U256>,
     #[serde(skip_serializing_if = "Option::is_none")]
     excess_blob_gas: Option<Quantity<u64>>,
@@ -54,6 +56,8 @@ pub(super) struct BlockJson<'a> {
     #[serde(rename = "sha3Uncles")]
     ommers_hash: B256,
     size: Quantity<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slot_number: Option<Quantity<u64>>,
     state_root: B256,
     timestamp: Quantity<u64>,
     transactions: Transactions<'a>,
@@ -92,6 +96,7 @@ impl<'a> BlockJson<'a> {
         Self {
             base_fee_per_gas: header.base_fee_per_gas.map(Quantity),
             blob_gas_used: header.blob_gas_used.map(Quantity),
+            block_access_list_hash: header.block_access_list_hash,
             difficulty: Quantity(header.difficulty),
             excess_blob_gas: header.excess_blob_gas.map(Quantity),
             extra_data: &header.extra_data,
@@ -109,6 +114,7 @@ impl<'a> BlockJson<'a> {
             requests_hash: header.requests_hash,
             ommers_hash: header.ommers_hash,
             size: Quantity(block.rlp_len() as u64),
+            slot_number: header.slot_number.map(Quantity),
             state_root: header.state_root,
             timestamp: Quantity(header.timestamp),
             transactions,

@@ -346,7 +346,7 @@ async fn a_payload_of_a_fork_that_is_not_known_is_an_unsupported_fork() {
     let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
     let mut genesis: Value = serde_json::from_str(builder.genesis_json()).unwrap();
     let unknown = GENESIS_TIME + 1_000;
-    genesis["config"]["amsterdamTime"] = json!(unknown);
+    genesis["config"]["bogotaTime"] = json!(unknown);
     let mut node = Node::start(&genesis.to_string()).await;
     let built = builder.build(builder.genesis(), 35_000, TRANSACTIONS);
     let mut payload = built.payload.clone();

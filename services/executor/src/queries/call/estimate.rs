@@ -69,7 +69,8 @@ fn highest_gas(message: &Message<'_>, asked: Option<u64>) -> Result<u64, Error> 
         Some(gas) if gas >= TRANSFER_GAS => gas,
         _ => message.header.gas_limit,
     };
-    if message.chain.spec.fork_of(&message.header) >= Fork::Osaka {
+    // From Amsterdam on, the cap is that of execution alone (EIP-8037).
+    if message.fork() == Fork::Osaka {
         highest = highest.min(MAX_TX_GAS_LIMIT_OSAKA);
     }
     let transaction = &message.transaction;

@@ -16,7 +16,9 @@ use crate::{
 };
 use access_list::Touched;
 use alloy_consensus::Header;
-use alloy_eips::{eip2930::AccessList, eip7702::SignedAuthorization};
+use alloy_eips::{
+    eip2930::AccessList, eip7702::SignedAuthorization, eip7825::MAX_TX_GAS_LIMIT_OSAKA,
+};
 use alloy_evm::{EvmEnv, eth::EthEvmBuilder};
 use guard::{Guarded, guard};
 use revm::{
@@ -28,6 +30,7 @@ use revm::{
     primitives::TxKind,
 };
 use std::sync::Arc;
+use tandem_chain::Fork;
 use tandem_http::usage::Running;
 use tandem_primitives::{Address, B256, BlockId, Bytes, U256, keccak256};
 
@@ -146,7 +149,12 @@ impl Calls {
         running: &Running<'_>,
     ) -> Result<GasEstimate, Error> {
         let limit = request.gas;
-        estimate::estimate_gas(&Message::new(self, tag, request, running)?, limit)
+        let mut message = Message::new(self, tag, request, running)?;
+        if message.fork() >= Fork::Amsterdam {
+            // Gas beyond the cap pays for state alone, so the split is part of what is searched.
+            message.env.cfg_env.tx_gas_limit_cap = Some(MAX_TX_GAS_LIMIT_OSAKA);
+        }
+        estimate::estimate_gas(&message, limit)
     }
 
     /// Finds what a message touches on the state after a block. Caller, callee, precompiles and
@@ -214,6 +222,11 @@ impl<'a> Message<'a> {
         };
         let transaction = transaction(calls, request, caller, nonce)?;
         Ok(Self { chain, gas_max: *gas_max, running, block, header, view, env, transaction })
+    }
+
+    /// Returns the fork of the block.
+    fn fork(&self) -> Fork {
+        self.chain.spec.fork_of(&self.header)
     }
 
     /// Runs a transaction, and records the keys it touches if requested. The inner error is the

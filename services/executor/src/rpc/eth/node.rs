@@ -8,6 +8,9 @@ use alloy_eips::{
     eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
     eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
 };
+use alloy_evm::block::system_calls::{
+    BUILDER_DEPOSIT_REQUEST_PREDEPLOY_ADDRESS, BUILDER_EXIT_REQUEST_PREDEPLOY_ADDRESS,
+};
 use alloy_primitives::{Address, B256, Bytes};
 use revm::precompile::{PrecompileSpecId, Precompiles};
 use revm::primitives::hardfork::SpecId;
@@ -254,6 +257,12 @@ fn system_contracts(spec: &ChainSpec, fork: Fork) -> BTreeMap<&'static str, Addr
             ("WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS", WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS),
         ]);
     }
+    if fork >= Fork::Amsterdam {
+        contracts.extend([
+            ("BUILDER_DEPOSIT_CONTRACT_ADDRESS", BUILDER_DEPOSIT_REQUEST_PREDEPLOY_ADDRESS),
+            ("BUILDER_EXIT_CONTRACT_ADDRESS", BUILDER_EXIT_REQUEST_PREDEPLOY_ADDRESS),
+        ]);
+    }
     contracts
 }
 
@@ -264,7 +273,7 @@ mod tests {
 
     const GENESIS: &str = r#"{"config": {"chainId": 7, "londonBlock": 0, "terminalTotalDifficulty":
         0, "shanghaiTime": 0, "cancunTime": 100, "pragueTime": 200, "osakaTime": 300, "bpo1Time":
-        400, "blobSchedule": {"bpo1": {"target": 10, "max": 15, "baseFeeUpdateFraction": 8346193}}},
+        400, "amsterdamTime": 500, "blobSchedule": {"bpo1": {"target": 10, "max": 15, "baseFeeUpdateFraction": 8346193}}},
         "gasLimit": "0x1000000", "difficulty": "0x0"}"#;
 
     fn config_at(now: u64) -> serde_json::Value {
@@ -282,17 +291,19 @@ mod tests {
         assert_eq!(shanghai["current"]["systemContracts"], serde_json::json!({}));
         assert_eq!(shanghai["next"]["activationTime"], 100);
         assert_eq!(shanghai["next"]["systemContracts"].as_object().unwrap().len(), 1);
-        assert_eq!(shanghai["last"]["activationTime"], 400);
+        assert_eq!(shanghai["last"]["activationTime"], 500);
         assert_eq!(shanghai["last"]["blobSchedule"]["max"], 15);
 
         let osaka = config_at(399);
         assert_eq!(osaka["current"]["activationTime"], 300);
         assert_eq!(osaka["current"]["precompiles"].as_object().unwrap().len(), 18);
-        assert_eq!(osaka["next"], osaka["last"]);
+        assert_eq!(osaka["next"]["systemContracts"].as_object().unwrap().len(), 5);
+        assert_eq!(osaka["last"]["systemContracts"].as_object().unwrap().len(), 7);
         assert_ne!(osaka["current"]["forkId"], osaka["next"]["forkId"]);
 
         let end = config_at(u64::MAX);
-        assert_eq!(end["current"]["activationTime"], 400);
+        assert_eq!(end["current"]["activationTime"], 500);
+        assert_eq!(end["current"]["precompiles"].as_object().unwrap().len(), 18);
         assert!(end["next"].is_null() && end["last"].is_null());
     }
 

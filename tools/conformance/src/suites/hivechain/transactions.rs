@@ -61,7 +61,10 @@ fn check_one(info: &Value, node: &CaseNode) -> anyhow::Result<()> {
             same("position", found["transactionIndex"].as_str(), Some(&*format!("{index:#x}")))?;
         }
     }
-    if let Some(topic) = info["logtopic0"].as_str() {
+    // Chains that reach Amsterdam have transactions that run out of gas at its prices.
+    if let Some(topic) = info["logtopic0"].as_str()
+        && receipt["status"] == "0x1"
+    {
         same("topic", receipt["logs"][0]["topics"][0].as_str(), Some(topic))?;
     }
     Ok(())

@@ -1,14 +1,13 @@
 //! Blocks with conflicting transactions.
 
 use super::{Random, state::Memory};
+use crate::block::requests::REQUEST_CONTRACTS;
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
 use alloy_eips::{
     eip2718::Encodable2718,
     eip2930::{AccessList, AccessListItem},
     eip4788::BEACON_ROOTS_ADDRESS,
     eip4895::Withdrawal,
-    eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
-    eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
     eip7702::{Authorization, SignedAuthorization},
 };
 use alloy_primitives::{Signature, TxKind, hex};
@@ -16,7 +15,7 @@ use std::sync::Arc;
 use tandem_chain::{Block, ChainSpec, Fork, Header, Transaction};
 use tandem_primitives::{Address, B256, Bytes, U256, keccak256};
 
-pub const FORKS: [Fork; 5] = [Fork::Paris, Fork::Shanghai, Fork::Cancun, Fork::Prague, Fork::Osaka];
+pub const FORKS: [Fork; 6] = Fork::MERGED;
 
 /// Block, its parent's state, and the signer of each signature.
 pub struct Case {
@@ -73,7 +72,7 @@ const INIT_CODES: [&[u8]; 3] = [
 const SYSTEM_CONTRACT: &[u8] = &hex!("6000546001018060005560005260003560015560206000f3");
 
 fn spec(fork: Fork) -> ChainSpec {
-    let names = ["shanghaiTime", "cancunTime", "pragueTime", "osakaTime"];
+    let names = ["shanghaiTime", "cancunTime", "pragueTime", "osakaTime", "amsterdamTime"];
     let active = names.iter().zip(&FORKS[1..]).filter(|(_, known)| **known <= fork);
     let times: String = active.map(|(name, _)| format!(r#""{name}": 0,"#)).collect();
     let blocks = [
@@ -127,12 +126,8 @@ fn state(random: &mut Random) -> Memory {
             state.set_slot(address, slot, random.next() % 5);
         }
     }
-    for address in [
-        BEACON_ROOTS_ADDRESS,
-        WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
-        CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
-        alloy_eips::eip2935::HISTORY_STORAGE_ADDRESS,
-    ] {
+    let others = [BEACON_ROOTS_ADDRESS, alloy_eips::eip2935::HISTORY_STORAGE_ADDRESS];
+    for address in others.into_iter().chain(REQUEST_CONTRACTS) {
         state.insert(address, 1, 0, SYSTEM_CONTRACT);
     }
     state
@@ -187,6 +182,8 @@ impl Case {
             excess_blob_gas: (fork >= Fork::Cancun).then_some(0),
             blob_gas_used: (fork >= Fork::Cancun).then_some(0),
             requests_hash: (fork >= Fork::Prague).then_some(B256::ZERO),
+            block_access_list_hash: (fork >= Fork::Amsterdam).then_some(B256::ZERO),
+            slot_number: (fork >= Fork::Amsterdam).then_some(7),
             ..Header::default()
         };
         let amount = random.next() % 3;
