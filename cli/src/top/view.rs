@@ -117,6 +117,7 @@ fn block_line(block: &Block, cells: usize) -> Line<'static> {
     let name = block.number.map_or_else(|| "?".to_owned(), |number| number.to_string());
     let (verdict, colour) = match block.verdict {
         Some(verdict @ Verdict::Parallel) => (verdict.to_string(), Color::Green),
+        Some(verdict @ Verdict::Concurrent) => (verdict.to_string(), Color::Yellow),
         Some(verdict @ Verdict::Partial) => (verdict.to_string(), Color::Yellow),
         Some(verdict @ Verdict::Sequential) => (verdict.to_string(), Color::Red),
         Some(Verdict::NothingToGain) => ("no weight".to_owned(), Color::DarkGray),

@@ -337,7 +337,7 @@ fn verdict(thresholds: &Thresholds, payloads: &[PayloadReport]) -> Option<Verdic
         |value: fn(&PayloadReport) -> Option<f64>| median(sound().filter_map(value).collect());
     let (reached, weight) = (over(|one| one.worth.reached), over(|one| one.worth.weight));
     let tail = over(|one| one.tail_share);
-    thresholds.verdict(reached, weight, tail)
+    thresholds.verdict(reached, weight, tail, over(|one| one.worth.proved))
 }
 
 fn summarize(payloads: &[PayloadReport]) -> Summary {
@@ -370,6 +370,8 @@ fn summarize(payloads: &[PayloadReport]) -> Summary {
         reached: over(|one| one.worth.reached),
         b_per_a: over(|one| one.worth.b_per_a),
         weight: over(|one| one.worth.weight),
+        cpu_share: over(|one| one.worth.cpu_share),
+        proved: over(|one| one.worth.proved),
         saved_ns: over(|one| one.overlap.map(|_| one.worth.saved_ns as f64)),
         could_save_ns: over(|one| one.overlap.map(|_| one.worth.could_save_ns as f64)),
         tail_busy_ns: over(|one| one.worth.tail_busy_ns.map(|ns| ns as f64)),

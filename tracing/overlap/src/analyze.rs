@@ -8,11 +8,11 @@ use serde::Serialize;
 use crate::critical_path::CriticalPath;
 use crate::doubt::{Doubt, doubts, joined_ns};
 use crate::intervals::Intervals;
-use crate::model::{Span, SpanId, TraceId};
+use crate::model::{Attribute, Span, SpanId, TraceId};
 use crate::payloads::{Index, Payload};
 use crate::report::{Thresholds, Verdict};
 use crate::select::{Busy, Pattern, Selection, Side};
-use crate::worth::Worth;
+use crate::worth::{ThreadTimes, Worth};
 
 /// Event up to which the tail was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -154,6 +154,7 @@ struct Measured {
     joined_ns: u64,
     is_childless: bool,
     has_children: bool,
+    threads: Option<ThreadTimes>,
 }
 
 /// Returns `block.number` of the root, or of any span of the payload.
@@ -187,11 +188,14 @@ pub(crate) fn analyze_payload(
     let tail_ns = tail.map(|(start, end, _)| end - start);
     let payload_ns = root.duration_ns();
     let tail_share = tail_ns.and_then(|tail| ratio(tail, payload_ns));
-    let worth = Worth::of(&a.busy, &b.busy, payload_ns, tail.map(|(start, end, _)| (start, end)));
+    let worth = {
+        let (tail, threads) = (tail.map(|(start, end, _)| (start, end)), [a.threads, b.threads]);
+        Worth::of(&a.busy, &b.busy, payload_ns, tail, threads)
+    };
     let joined_ns = a.joined_ns + b.joined_ns;
     let sides = a.members.iter().chain(&b.members).map(|at| &index.spans[*at]);
     let doubts = doubts(sides, joined_ns, shorter);
-    let verdict = thresholds.verdict(worth.reached, worth.weight, tail_share);
+    let verdict = thresholds.verdict(worth.reached, worth.weight, tail_share, worth.proved);
     let report = PayloadReport {
         trace_id: root.trace_id,
         root_span_id: root.span_id,
@@ -268,8 +272,10 @@ fn measure(
         derived_busy.insert(at, while_children_run(index, at));
     }
     let joined_ns = members.iter().map(|at| joined_ns(&index.spans[*at])).sum();
+    let threads = thread_times(members.iter().map(|at| &index.spans[*at]));
     let is_childless = side.busy == Busy::Children && !any_children && whole_spans > 0;
     Measured {
+        threads,
         joined_ns,
         is_childless,
         has_children: side.busy == Busy::Children && any_children,
@@ -279,6 +285,19 @@ fn measure(
         derived_busy,
         whole_spans,
     }
+}
+
+/// Returns the times of the threads that these spans are of, or `None` unless all tell them.
+fn thread_times<'s>(spans: impl Iterator<Item = &'s Span>) -> Option<ThreadTimes> {
+    let mut sum = None;
+    for span in spans {
+        let time = |key| span.attribute(key).and_then(Attribute::as_u64);
+        let (busy_ns, cpu_ns) = (time("busy.total_ns")?, time("busy.cpu_ns")?);
+        let ThreadTimes { busy_ns: busy, cpu_ns: cpu } =
+            sum.unwrap_or(ThreadTimes { busy_ns: 0, cpu_ns: 0 });
+        sum = Some(ThreadTimes { busy_ns: busy + busy_ns, cpu_ns: cpu + cpu_ns });
+    }
+    sum
 }
 
 /// Returns the times at which any child of the span runs. The result is never empty, as that would

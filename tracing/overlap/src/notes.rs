@@ -5,6 +5,9 @@ use crate::clocks::Clock;
 use crate::doubt::Doubt;
 use crate::report::Report;
 
+/// Processor time as a part of busy time below which a note says so.
+const CPU_SHARE_LEAST: f64 = 0.90;
+
 pub(crate) fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     let count =
@@ -30,6 +33,18 @@ pub(crate) fn notes(report: &Report) -> Vec<String> {
          overlap is an upper bound"
             .to_owned(),
     );
+    if let Some(share) = report.summary.cpu_share.filter(|share| share.p50 < CPU_SHARE_LEAST) {
+        notes.push(format!(
+            "threads that counted as busy had a processor for {:.0} % of that time in the median \
+             payload: others used the processors, or there are too few",
+            share.p50 * 100.0
+        ));
+    }
+    let mut note = |n: usize, what: String| {
+        if n > 0 {
+            notes.push(format!("{n} {what}"));
+        }
+    };
     for doubt in [Doubt::DroppedEvents, Doubt::JoinedGaps, Doubt::WholeSpans, Doubt::Clocks] {
         let n = report.payloads.iter().filter(|one| one.doubts.contains(&doubt)).count();
         note(n, format!("payloads without a verdict: {doubt}"));

@@ -18,7 +18,9 @@ use crate::stats;
 pub enum Verdict {
     /// The shorter side hides behind the longer one: total time ≈ the longer side.
     Parallel,
-    /// State between the two others.
+    /// Both sides were under way at the same time, but took turns on the processors.
+    Concurrent,
+    /// State between PARALLEL and SEQUENTIAL.
     Partial,
     /// One side waits for the other: total time ≈ the sum.
     Sequential,
@@ -30,6 +32,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Parallel => "PARALLEL",
+            Self::Concurrent => "CONCURRENT",
             Self::Partial => "PARTIAL",
             Self::Sequential => "SEQUENTIAL",
             Self::NothingToGain => "NOTHING TO GAIN",
@@ -48,6 +51,9 @@ pub struct Thresholds {
     pub tail: f64,
     /// Weight below which the verdict is [`Verdict::NothingToGain`].
     pub weight: f64,
+    /// Least part of the overlap that processor time proves, if it is known: below it,
+    /// [`Verdict::Parallel`] is [`Verdict::Concurrent`].
+    pub proved: f64,
 }
 
 impl Default for Thresholds {
@@ -56,18 +62,20 @@ impl Default for Thresholds {
     /// in the published regression (309 ms and 321 ms of work in 555 ms) had reached 0.24. With a
     /// tail beyond 0.10, the answer waits for side B although its work may be hidden.
     fn default() -> Self {
-        Self { parallel: 0.80, sequential: 0.30, tail: 0.10, weight: 0.10 }
+        Self { parallel: 0.80, sequential: 0.30, tail: 0.10, weight: 0.10, proved: 0.50 }
     }
 }
 
 impl Thresholds {
-    /// Returns the verdict on a part of the possible gain, the weight of the shorter side, and the
-    /// tail as a part of the payload. `None` when a side has no work.
+    /// Returns the verdict on a part of the possible gain, the weight of the shorter side, the tail
+    /// as a part of the payload, and the part of the overlap that processor time proves. `None` when
+    /// a side has no work.
     pub fn verdict(
         &self,
         reached: Option<f64>,
         weight: Option<f64>,
         tail: Option<f64>,
+        proved: Option<f64>,
     ) -> Option<Verdict> {
         let reached = reached?;
         Some(if weight? < self.weight {
@@ -75,7 +83,10 @@ impl Thresholds {
         } else if reached < self.sequential {
             Verdict::Sequential
         } else if reached >= self.parallel && tail.is_none_or(|tail| tail <= self.tail) {
-            Verdict::Parallel
+            match proved {
+                Some(proved) if proved < self.proved => Verdict::Concurrent,
+                _ => Verdict::Parallel,
+            }
         } else {
             Verdict::Partial
         })
@@ -146,6 +157,10 @@ pub struct Summary {
     pub b_per_a: Option<Distribution>,
     /// Part of the payload that overlapping can save at most.
     pub weight: Option<Distribution>,
+    /// Processor time of the threads as a part of their busy time.
+    pub cpu_share: Option<Distribution>,
+    /// Part of the overlap that processor time proves.
+    pub proved: Option<Distribution>,
     /// Time that overlapping saved, and could still save, of payloads with work on both sides.
     pub saved_ns: Option<Distribution>,
     /// See `saved_ns`.

@@ -120,7 +120,8 @@ impl From<Preset> for Selection {
             Preset::Tandem => {
                 answered.push(Pattern::new("process_block"));
                 let workers = workers.into_iter().chain(["proof worker"]);
-                (Side::new(["payload processor"], Busy::Whole), Side::new(workers, Busy::Whole))
+                let execution = ["payload processor", "prewarm"];
+                (Side::new(execution, Busy::Whole), Side::new(workers, Busy::Whole))
             }
             Preset::Reth => {
                 let alternatives = vec![

@@ -10,6 +10,7 @@ use tracing::Span;
 
 use crate::record::{Thread, Value, unix_nanos};
 use crate::recorder::{set_attribute, with_record};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Gap in ns below which the adjacent intervals are joined. A worker that takes the next job from
 /// its queue within 20 µs counts as busy throughout.
@@ -21,8 +22,8 @@ pub(crate) const INTERVALS_MAX: usize = 4_096;
 ///
 /// It holds a handle to the span, which therefore ends no earlier than this value is dropped. All
 /// methods are no-ops when the span is not recorded. On drop the span gets `busy.total_ns`, the
-/// exact busy time before gaps were joined, and the time of each kind of [`waiting`] under its name.
-/// Its thread is set to the thread that made this value.
+/// exact busy time before gaps were joined, `busy.cpu_ns`, the processor time in it, and the time
+/// of each kind of [`waiting`] under its name. Its thread is set to the thread that made this value.
 ///
 /// ```
 /// # use tandem_telemetry::BusyIntervals;
@@ -38,9 +39,32 @@ pub struct BusyIntervals {
     /// Handle to the span, `None` when the span is not recorded.
     span: Option<Span>,
     thread: Thread,
-    started_ns: Option<u64>,
+    started: Option<Instant>,
     intervals: IntervalList,
+    /// Processor time of the thread while it was busy.
+    cpu_ns: u64,
     waits: Waits,
+}
+
+/// A moment of a thread.
+#[derive(Debug, Clone, Copy)]
+struct Instant {
+    unix_ns: u64,
+    /// Processor time that the thread has used.
+    cpu_ns: u64,
+}
+
+impl Instant {
+    fn now() -> Self {
+        Self { unix_ns: unix_nanos(), cpu_ns: thread_cpu_ns() }
+    }
+}
+
+/// Returns the processor time that this thread has used.
+fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let nanos = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
+    u64::try_from(nanos).unwrap_or(0)
 }
 
 impl BusyIntervals {
@@ -49,24 +73,33 @@ impl BusyIntervals {
         Self {
             span: with_record(span, |_| ()).map(|()| span.clone()),
             thread: Thread::current(),
-            started_ns: None,
+            started: None,
             intervals: IntervalList::default(),
+            cpu_ns: 0,
             waits: Waits::default(),
         }
     }
 
     /// Begins work. Has no effect when work has already begun.
     pub fn start(&mut self) {
-        if self.span.is_some() && self.started_ns.is_none() {
-            self.started_ns = Some(unix_nanos());
+        if self.span.is_some() && self.started.is_none() {
+            self.started = Some(Instant::now());
         }
     }
 
     /// Pauses work. Has no effect when work has not begun.
     pub fn stop(&mut self) {
-        if let Some(start) = self.started_ns.take() {
-            self.intervals.push(start, unix_nanos());
+        if let Some(start) = self.started.take() {
+            let end = Instant::now();
+            self.intervals.push(start.unix_ns, end.unix_ns);
+            self.cpu_ns += end.cpu_ns.saturating_sub(start.cpu_ns);
         }
+    }
+
+    /// Takes back what was noted as busy after this time. Work must be paused.
+    pub fn cut(&mut self, end_unix_ns: u64) {
+        let cut_ns = self.intervals.cut(end_unix_ns);
+        self.cpu_ns = self.cpu_ns.saturating_sub(cut_ns);
     }
 
     /// Begins work, and pauses it when the guard is dropped, also by `?` or a panic. Meanwhile
@@ -74,7 +107,7 @@ impl BusyIntervals {
     pub fn enter(&mut self) -> BusyGuard<'_> {
         self.start();
         let work = Work {
-            started_ns: self.started_ns.take(),
+            started: self.started.take(),
             intervals: std::mem::take(&mut self.intervals),
             waits: std::mem::take(&mut self.waits),
         };
@@ -102,12 +135,13 @@ impl Drop for BusyIntervals {
         with_record(&span, |record| {
             // Several workers may share one span. The times add up, and the analysis joins the
             // intervals.
-            let before = record.attributes.iter().find_map(|(name, value)| match value {
-                Value::Int(ns) if *name == "busy.total_ns" => u64::try_from(*ns).ok(),
-                _ => None,
-            });
-            let total = before.unwrap_or(0).saturating_add(intervals.total_ns);
+            let before = int_attribute(&record.attributes, "busy.total_ns").unwrap_or(0);
+            let total = before.saturating_add(intervals.total_ns);
             set_attribute(&mut record.attributes, "busy.total_ns", Value::from(total));
+            let cpu_ns = self.cpu_ns.min(intervals.total_ns);
+            let before = int_attribute(&record.attributes, "busy.cpu_ns").unwrap_or(0);
+            let cpu = Value::from(before.saturating_add(cpu_ns));
+            set_attribute(&mut record.attributes, "busy.cpu_ns", cpu);
             for (what, ns) in &self.waits.0 {
                 set_attribute(&mut record.attributes, what, Value::from(*ns));
             }
@@ -130,6 +164,13 @@ impl Drop for BusyIntervals {
     }
 }
 
+fn int_attribute(attributes: &[(&'static str, Value)], key: &str) -> Option<u64> {
+    attributes.iter().find_map(|(name, value)| match value {
+        Value::Int(ns) if *name == key => u64::try_from(*ns).ok(),
+        _ => None,
+    })
+}
+
 /// Guard that keeps a span busy until dropped, made by [`BusyIntervals::enter`].
 #[derive(Debug)]
 pub struct BusyGuard<'a> {
@@ -143,7 +184,7 @@ pub struct BusyGuard<'a> {
 impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         let Some(work) = WORK.replace(self.outer.take()) else { return };
-        self.busy.started_ns = work.started_ns;
+        self.busy.started = work.started;
         self.busy.intervals = work.intervals;
         self.busy.waits = work.waits;
         self.busy.stop();
@@ -158,7 +199,8 @@ thread_local! {
 /// Work that goes on.
 #[derive(Debug)]
 struct Work {
-    started_ns: Option<u64>,
+    /// Start of the current interval, and the processor time at the start of the first one.
+    started: Option<Instant>,
     intervals: IntervalList,
     waits: Waits,
 }
@@ -168,8 +210,9 @@ impl Work {
         if end.saturating_sub(start) < COALESCE_GAP_NS {
             return;
         }
-        if let Some(started) = self.started_ns.replace(end) {
-            self.intervals.push(started, start);
+        if let Some(started) = &mut self.started {
+            self.intervals.push(started.unix_ns, start);
+            started.unix_ns = end;
         }
         self.waits.add(what, end.saturating_sub(start));
     }
@@ -231,6 +274,20 @@ impl Default for IntervalList {
 }
 
 impl IntervalList {
+    /// Removes what lies after `end`, and returns its length.
+    fn cut(&mut self, end: u64) -> u64 {
+        let mut removed = 0;
+        while let Some(last) = self.list.last_mut().filter(|last| last.1 > end) {
+            removed += last.1 - last.0.max(end);
+            last.1 = end;
+            if last.0 >= end {
+                self.list.pop();
+            }
+        }
+        self.total_ns = self.total_ns.saturating_sub(removed);
+        removed
+    }
+
     /// Appends `start..end`. Drops an interval that ends before it starts (the clock was set back),
     /// or that starts before the last one.
     fn push(&mut self, start: u64, end: u64) {
@@ -310,7 +367,8 @@ mod tests {
         let (mut outer, mut inner) = (BusyIntervals::new(&span), BusyIntervals::new(&span));
         // As if the span were recorded.
         let working = outer.enter();
-        WORK.with_borrow_mut(|work| work.as_mut().unwrap().started_ns = Some(100_000));
+        let start = Instant { unix_ns: 100_000, cpu_ns: thread_cpu_ns() };
+        WORK.with_borrow_mut(|work| work.as_mut().unwrap().started = Some(start));
         WORK.with_borrow_mut(|work| work.as_mut().unwrap().waited("a", 200_000, 300_000));
         drop(inner.enter());
         WORK.with_borrow_mut(|work| work.as_mut().unwrap().waited("b", 400_000, 450_000));
@@ -325,6 +383,32 @@ mod tests {
         );
         assert_eq!(outer.waits(), [("a", 200_000), ("b", 50_000)]);
         assert!(inner.waits().is_empty() && WORK.with_borrow(Option::is_none));
+    }
+
+    #[test]
+    fn cut_takes_back_what_lies_after_it() {
+        let mut list = IntervalList::default();
+        list.push(100_000, 200_000);
+        list.push(300_000, 400_000);
+        list.push(500_000, 600_000);
+        assert_eq!(list.cut(350_000), 150_000);
+        assert_eq!(
+            (&*list.list, list.total_ns),
+            (&[(100_000, 200_000), (300_000, 350_000)][..], 150_000)
+        );
+        assert_eq!(list.cut(1_000_000), 0);
+        assert_eq!((list.cut(100_000), list.list.len()), (150_000, 0));
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_uses_no_processor() {
+        let before = thread_cpu_ns();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let asleep = thread_cpu_ns() - before;
+        let started = std::time::Instant::now();
+        while started.elapsed().as_millis() < 20 {}
+        let awake = thread_cpu_ns() - before - asleep;
+        assert!(asleep < 10_000_000 && awake > 0, "{asleep} {awake}");
     }
 
     #[test]

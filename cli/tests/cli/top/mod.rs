@@ -74,7 +74,7 @@ async fn a_node_is_shown_with_its_payloads_and_how_they_overlapped() {
     let bars: Vec<_> =
         text.lines().filter(|line| line.contains(" ms  ") && line.contains('█')).collect();
     assert!(!bars.is_empty(), "{text}");
-    let verdicts = ["PARALLEL", "PARTIAL", "SEQUENTIAL"];
+    let verdicts = ["PARALLEL", "CONCURRENT", "PARTIAL", "SEQUENTIAL", "no weight"];
     assert!(bars.iter().any(|bar| verdicts.iter().any(|verdict| bar.contains(verdict))), "{text}");
     assert!(text.contains("\nstate reads: "), "{text}");
     for service in ["executor ", "multiproof-workers ", "storage-writer "] {

@@ -80,6 +80,8 @@ fn write_distributions(out: &mut String, report: &Report) -> fmt::Result {
     line("B  busy", summary.b_ns, millis)?;
     line("B / A", summary.b_per_a, two_digits)?;
     line("weight  min / payload", summary.weight, percent)?;
+    line("processor / busy time", summary.cpu_share, percent)?;
+    line("overlap proved by it", summary.proved, percent)?;
     line("saved by overlapping", summary.saved_ns, millis)?;
     line("could still be saved", summary.could_save_ns, millis)?;
     line("B begins after A by", summary.b_lag_ns, millis)?;
@@ -193,10 +195,11 @@ fn write_verdict(out: &mut String, report: &Report) -> fmt::Result {
     let bounds = &report.thresholds;
     let scale = format!(
         "of the possible gain: PARALLEL ≥ {:.2} > PARTIAL ≥ {:.2} > SEQUENTIAL; PARALLEL has a tail \
-         of {} at most; below a weight of {} there is NOTHING TO GAIN",
+         of {} at most, and is CONCURRENT if processor time proves less than {} of the overlap; below a weight of {} there is NOTHING TO GAIN",
         bounds.parallel,
         bounds.sequential,
         percent(bounds.tail),
+        percent(bounds.proved),
         percent(bounds.weight),
     );
     match report.verdict.zip(report.median_overlap()) {

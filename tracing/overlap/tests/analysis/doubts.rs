@@ -128,3 +128,21 @@ fn verdict_rests_on_gain_tail_and_weight() {
     // Idle time between the sides is no gain, even if all of the shorter one overlaps.
     assert_eq!(sides(500, (0, 400), 0), Some(Verdict::Parallel));
 }
+
+/// Returns the verdict on a payload whose threads had the processor for these times.
+fn verdict_on(a_cpu: i64, b_cpu: i64) -> Option<Verdict> {
+    let mut spans = parallel(1);
+    for (at, busy, total, cpu) in [(1, (0, 90), 90, a_cpu), (2, (5, 95), 90, b_cpu)] {
+        spans[at].busy = vec![busy];
+        spans[at].attributes.push(("busy.total_ns".to_owned(), Attribute::Int(total)));
+        spans[at].attributes.push(("busy.cpu_ns".to_owned(), Attribute::Int(cpu)));
+    }
+    report(spans).verdict
+}
+
+#[test]
+fn sides_that_take_turns_on_a_processor_are_concurrent() {
+    assert_eq!(verdict_on(90, 90), Some(Verdict::Parallel));
+    assert_eq!(verdict_on(80, 75), Some(Verdict::Parallel));
+    assert_eq!(verdict_on(50, 45), Some(Verdict::Concurrent));
+}

@@ -35,6 +35,7 @@ use std::{
 };
 use tandem_chain::Block;
 use tandem_primitives::keccak256;
+use tandem_telemetry::{unix_nanos, waiting};
 use tracing::{debug, warn};
 
 /// Maximum time the engine waits for a transaction running elsewhere. Execution on outdated values
@@ -94,6 +95,8 @@ pub struct Job {
     statuses: Statuses<Speculation, BlockOrder>,
     in_rounds: bool,
     started: Instant,
+    /// Unix time in ns at which the block's execution ended, 0 before.
+    closed_ns: AtomicU64,
     /// First transaction that [`Job::next_to_read`] has not looked at.
     next_to_read: AtomicUsize,
     /// Transaction above which [`Job::help_to_look`] has looked at all.
@@ -178,6 +181,7 @@ impl Job {
             statuses: Statuses::new(block.transactions.len(), lead, order, Sleeper::current()),
             in_rounds,
             started: Instant::now(),
+            closed_ns: AtomicU64::new(0),
             next_to_read: AtomicUsize::new(0),
             looked_above: AtomicUsize::new(block.transactions.len()),
             parked: AtomicU64::new(0),
@@ -199,7 +203,13 @@ impl Job {
 
     /// Ends the work: running executions finish, no further one begins.
     pub fn close(&self) {
+        self.closed_ns.store(unix_nanos(), SeqCst);
         self.statuses.close();
+    }
+
+    /// Returns the Unix time in ns at which the block's execution ended, if it has.
+    pub fn closed_ns(&self) -> Option<u64> {
+        Some(self.closed_ns.load(SeqCst)).filter(|at| *at > 0)
     }
 
     /// Works until nothing is left. For threads other than the engine's.
@@ -263,7 +273,7 @@ impl Job {
     pub fn claim_or_wait(&self, runner: &mut Runner) -> Claim {
         let claim = match self.has_wasted_all() {
             true => Claim::Nothing,
-            false => self.statuses.seek(runner.gathered.is_empty()),
+            false => waiting("wait.turn_ns", || self.statuses.seek(runner.gathered.is_empty())),
         };
         if matches!(claim, Claim::Later | Claim::Nothing) {
             runner.gathered.tell(self.advice.as_ref(), self.behind());
@@ -521,12 +531,14 @@ impl Job {
     pub fn wait(&self, index: usize) {
         if self.is_wasteful() {
             self.statuses.take_over(index);
-        } else if self.in_rounds {
-            if self.statuses.wait(index, ROUNDS_WAIT_MAX) {
-                self.wasted.fetch_add(ROUNDS_WAIT_MAX_GAS, SeqCst);
-            }
-        } else if self.statuses.wait(index, WAIT_MAX) {
-            self.wasted.fetch_add(WAIT_MAX_GAS, SeqCst);
+            return;
+        }
+        let (max, gas) = match self.in_rounds {
+            true => (ROUNDS_WAIT_MAX, ROUNDS_WAIT_MAX_GAS),
+            false => (WAIT_MAX, WAIT_MAX_GAS),
+        };
+        if waiting("wait.ahead_ns", || self.statuses.wait(index, max)) {
+            self.wasted.fetch_add(gas, SeqCst);
         }
     }
 
@@ -577,7 +589,8 @@ impl Job {
 /// Reads keys in one call. Returns no value if that fails: the error comes up again when a
 /// transaction needs the value.
 pub fn read_together(parent: &dyn ParentState, keys: &[StateKey]) -> Vec<Option<StateValue>> {
-    match catch_unwind(AssertUnwindSafe(|| parent.read_together(keys))) {
+    let read = || catch_unwind(AssertUnwindSafe(|| parent.read_together(keys)));
+    match waiting("wait.state_ns", read) {
         Ok(Ok(values)) => values,
         Ok(Err(error)) => {
             debug!(%error, keys = keys.len(), "the executor cannot read keys together");

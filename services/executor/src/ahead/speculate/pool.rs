@@ -4,6 +4,7 @@ use super::{experience::Experience, job::Job, rounds};
 use parking_lot::{Condvar, Mutex};
 use std::{io, sync::Arc, thread::JoinHandle};
 use tandem_actor::spawn_in_background;
+use tandem_telemetry::BusyIntervals;
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, info_span};
 
@@ -100,10 +101,17 @@ impl Shared {
         while let Some((job, parent)) = self.next(&mut seen) {
             let span = info_span!(parent: &parent, "prewarm");
             drop(parent);
-            span.in_scope(|| match job.is_in_rounds() {
+            let mut busy = BusyIntervals::new(&span);
+            let (working, entered) = (busy.enter(), span.enter());
+            match job.is_in_rounds() {
                 true => rounds::work(&job, &mut stacks),
                 false => job.work(),
-            });
+            }
+            drop((working, entered));
+            // What it still does then is not the block's execution any more.
+            if let Some(end) = job.closed_ns() {
+                busy.cut(end);
+            }
         }
     }
 
