@@ -94,6 +94,10 @@ pub struct ShardRoots {
     pub roots: [SubtrieRoot; Shard::COUNT],
     /// Work of the workers for this block.
     pub stats: ProofStats,
+    /// Times at which any worker was busy with the block, for traces: disjoint intervals in order
+    /// of time, `(start, end)` in nanoseconds since the Unix epoch. Empty where spans are not
+    /// recorded.
+    pub work: Vec<(u64, u64)>,
 }
 
 /// Counts over all workers, for metrics and traces.
@@ -126,6 +130,10 @@ pub struct Status {
 
 /// Session of one block in processing.
 pub trait ProofSession: Send {
+    /// Notes for traces when the last transaction ended, in nanoseconds since the Unix epoch. Has no
+    /// effect on the roots. Without it, the updates end with [`ProofSession::finish`].
+    fn executed(&mut self, _unix_ns: u64) {}
+
     /// Feeds the changes of one or more transactions. Blocks only when the bounded queue to the
     /// workers is full. [`ProofSession::roots`] reports errors.
     fn update(&mut self, update: Arc<StateUpdate>);

@@ -173,7 +173,8 @@ impl From<ShardRoots> for v1::ShardRoots {
             shard: shard.nibble().into(),
             node: root.map(|rlp| rlp.0),
         });
-        Self { roots: roots.collect(), stats: Some(answer.stats.into()) }
+        let (stats, work_ns) = (Some(answer.stats.into()), work_to_wire(answer.work));
+        Self { roots: roots.collect(), stats, work_ns }
     }
 }
 
@@ -189,8 +190,47 @@ impl TryFrom<v1::ShardRoots> for ShardRoots {
             shards.insert(shard);
             roots[shard.index()] = root;
         }
-        Ok(Self { shards, roots, stats: wire.stats.unwrap_or_default().into() })
+        let work = work_from_wire(&wire.work_ns).at("work_ns")?;
+        Ok(Self { shards, roots, stats: wire.stats.unwrap_or_default().into(), work })
     }
+}
+
+/// Maximum number of intervals of work in an answer.
+const WORK_MAX: usize = 1_024;
+
+/// Converts intervals of work to their distances. If there are too many, the shortest gaps are
+/// closed, so the figures become a little larger.
+fn work_to_wire(mut work: Vec<(u64, u64)>) -> Vec<u64> {
+    let mut gap = 20_000_u64;
+    while work.len() > WORK_MAX {
+        work.dedup_by(|next, kept| {
+            let joins = next.0.saturating_sub(kept.1) < gap;
+            if joins {
+                kept.1 = kept.1.max(next.1);
+            }
+            joins
+        });
+        gap = gap.saturating_mul(2);
+    }
+    let mut at = 0_u64;
+    let mut distances = Vec::with_capacity(work.len() * 2);
+    for (start, end) in work {
+        distances.extend([start.saturating_sub(at), end.saturating_sub(start)]);
+        at = end;
+    }
+    distances
+}
+
+/// Converts distances to intervals of work.
+fn work_from_wire(distances: &[u64]) -> Result<Vec<(u64, u64)>, Reason> {
+    at_most(WORK_MAX * 2, distances.len())?;
+    let mut at = 0_u64;
+    let intervals = distances.chunks(2).map(|pair| {
+        let start = at.saturating_add(pair[0]);
+        at = start.saturating_add(pair.get(1).copied().unwrap_or(0));
+        (start, at)
+    });
+    Ok(intervals.collect())
 }
 
 /// Converts the root of a shard that must be greater than all shards in `before`.

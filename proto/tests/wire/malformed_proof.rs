@@ -82,7 +82,8 @@ fn roots_come_once_for_a_shard_and_in_order() {
     let refused = |spoil: fn(&mut Vec<workers::SubtrieRoot>)| {
         let mut roots = roots.clone();
         spoil(&mut roots);
-        let answer = Some(Answer::Roots(workers::ShardRoots { roots, stats: None }));
+        let answer =
+            Some(Answer::Roots(workers::ShardRoots { roots, stats: None, work_ns: Vec::new() }));
         let message = workers::ProcessBlockResponse { session: 1, answer };
         SessionAnswer::try_from(message).err().map(|error| error.to_string()).unwrap_or_default()
     };

@@ -2,6 +2,7 @@
 
 use crate::{
     dispatch::Dispatch,
+    lane::Counts,
     message::{Opening, OwnerRoots},
     pool::{Context, Proof},
     stats::Gaps,
@@ -16,10 +17,14 @@ use tandem_policy::Policies;
 use tandem_primitives::{Shard, ShardSet, SubtrieRoot, TrieDiff, WalkTarget};
 use tandem_proto::multiproof::{Begin, Error, ProofStats};
 use tandem_telemetry::BusyIntervals;
-use tracing::{Span, field::Empty, info_span};
+use tracing::{Span, debug_span, field::Empty};
 
 /// Block that an owner is working on.
 pub struct OpenBlock {
+    /// Busy time of the work on accounts, from the first such work on. Both busy times end before
+    /// `context` does, with which the lane of the block is drawn.
+    pub account: Option<BusyIntervals>,
+    pub busy: BusyIntervals,
     pub session: u64,
     pub begin: Begin,
     /// Shards of the owner that are asked for.
@@ -43,9 +48,6 @@ pub struct OpenBlock {
     pub queue_wait_max: Duration,
     /// Number of the owner.
     owner: usize,
-    /// Busy time of the work on accounts, from the first such work on.
-    pub account: Option<BusyIntervals>,
-    pub busy: BusyIntervals,
     span: Span,
 }
 
@@ -60,7 +62,7 @@ impl OpenBlock {
         parent: &Span,
     ) -> Self {
         let Opening { session, begin, policies, reply, .. } = opening;
-        let span = info_span!(
+        let span = debug_span!(
             parent: parent, "storage worker",
             worker = owner, block.number = begin.block.number,
             policy.batching = %policies.batching, policy.chunking = %policies.chunking,
@@ -68,9 +70,11 @@ impl OpenBlock {
             queue_wait_us = Empty, proof.first_ready_us = Empty, proof.first_taken_us = Empty,
             proof.gap_max_us = Empty, proof.gap_p50_us = Empty,
         );
-        let mut busy = BusyIntervals::new(&span);
+        let mut busy = BusyIntervals::logged(&span, context.spans.log());
         busy.start();
         Self {
+            account: None,
+            busy,
             session,
             begin,
             shards,
@@ -88,8 +92,6 @@ impl OpenBlock {
             batches: 0,
             queue_wait_max: Duration::ZERO,
             owner,
-            account: None,
-            busy,
             span,
         }
     }
@@ -117,9 +119,10 @@ impl OpenBlock {
 
     /// Notes that work on accounts begins: leaves are written, or the subtrie is hashed.
     fn start_accounts(&mut self) {
-        let (span, owner) = (&self.span, self.owner);
+        let (span, owner, log) = (&self.span, self.owner, self.context.spans.log());
         let busy = self.account.get_or_insert_with(|| {
-            BusyIntervals::new(&info_span!(parent: span, "account worker", worker = owner))
+            let span = debug_span!(parent: span, "account worker", worker = owner);
+            BusyIntervals::logged(&span, log)
         });
         busy.start();
     }
@@ -197,7 +200,7 @@ impl OpenBlock {
         self.stats.busy = Duration::from_nanos(self.busy.total_ns());
     }
 
-    /// Records the counts on the span.
+    /// Records the counts on the span, and adds them to those of the block.
     pub fn record(&self, gaps: &mut Gaps) {
         let stats = &self.stats;
         self.span.record("jobs", self.jobs);
@@ -207,5 +210,14 @@ impl OpenBlock {
         self.span.record("batches", self.batches);
         self.span.record("queue_wait_us", self.queue_wait_max.as_micros() as u64);
         gaps.record(&self.span);
+        self.context.spans.add(Counts {
+            threads: 1,
+            jobs: self.jobs,
+            targets: stats.targets,
+            batches: self.batches,
+            queue_wait_us: self.queue_wait_max.as_micros() as u64,
+            gap_max_us: gaps.max().as_micros() as u64,
+            busy_ns: self.busy.total_ns(),
+        });
     }
 }

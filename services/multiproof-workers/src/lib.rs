@@ -51,6 +51,7 @@ mod config;
 mod dispatch;
 pub mod grpc;
 mod key_batch;
+mod lane;
 mod layers;
 pub mod membership;
 mod message;

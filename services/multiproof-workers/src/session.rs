@@ -16,6 +16,7 @@ use tandem_actor::{CpuAffinity, Mailbox, processor};
 use tandem_policy::Policies;
 use tandem_primitives::{Shard, ShardSet};
 use tandem_proto::multiproof::{Begin, Error, ProofSession, ProofStats, ShardRoots, StateUpdate};
+use tandem_telemetry::unix_nanos;
 use tracing::Span;
 
 /// Number of the next session, over all workers of the process.
@@ -33,6 +34,7 @@ pub struct LocalSession {
     /// Processor that they leave to the caller.
     left: Option<usize>,
     answers: Receiver<Result<OwnerRoots, Error>>,
+    spans: Arc<BlockSpans>,
     state: State,
 }
 
@@ -57,7 +59,9 @@ impl LocalSession {
         let spans = BlockSpans::new(Span::current(), begin.block.number, proof_threads);
         let spans = Arc::new(spans);
         let (shards, state) = (begin.shards, State::Open);
-        let mut session = Self { id, shards, workers, affinities, left: None, answers, state };
+        let left = None;
+        let mut session =
+            Self { id, shards, workers, affinities, left, answers, spans: spans.clone(), state };
         session.leave_processor();
         for worker in session.workers.iter() {
             let (spans, reply) = (spans.clone(), reply.clone());
@@ -94,12 +98,17 @@ impl LocalSession {
 }
 
 impl ProofSession for LocalSession {
+    fn executed(&mut self, unix_ns: u64) {
+        self.spans.note_executed(unix_ns);
+    }
+
     fn update(&mut self, update: Arc<StateUpdate>) {
         self.leave_processor();
         self.broadcast(|| Message::Update { session: self.id, update: update.clone() });
     }
 
     fn finish(&mut self) {
+        self.spans.note_executed(unix_nanos());
         self.release_workers();
         self.state = State::Finishing;
         self.broadcast(|| Message::Finish { session: self.id });
@@ -130,7 +139,8 @@ impl ProofSession for LocalSession {
         }
         self.state = State::Answered;
         histogram!(names::BLOCK_TARGETS).record(stats.targets as f64);
-        failed.map_or(Ok(ShardRoots { shards: self.shards, roots, stats }), Err)
+        let (shards, work) = (self.shards, self.spans.work_so_far());
+        failed.map_or(Ok(ShardRoots { shards, roots, stats, work }), Err)
     }
 }
 

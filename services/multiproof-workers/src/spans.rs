@@ -1,18 +1,21 @@
-//! Spans of the proof threads in one block.
+//! Traces of a block: its lane, and a span for each proof thread at the level of jobs.
 
+use crate::lane::{Counts, Lane, union};
 use parking_lot::Mutex;
+use std::mem;
 use tandem_primitives::BlockNumber;
-use tandem_telemetry::BusyIntervals;
-use tracing::{Span, field::Empty, info_span};
+use tandem_telemetry::{BusyIntervals, BusyLog};
+use tracing::{Span, debug_span, field::Empty};
 
-/// One span for each proof thread that works on the block. All jobs of the block share them, and
-/// they end with the last job.
+/// Work of all threads on one block. It is drawn when the last thread is done with the block.
 pub struct BlockSpans {
-    parent: Span,
     number: BlockNumber,
     threads: Box<[Mutex<Option<ThreadSpan>>]>,
+    counts: Mutex<Counts>,
+    lane: Lane,
 }
 
+/// Work of one proof thread.
 struct ThreadSpan {
     span: Span,
     busy: BusyIntervals,
@@ -23,34 +26,68 @@ struct ThreadSpan {
 impl BlockSpans {
     /// Creates the spans for a block and a number of proof threads, as children of `parent`.
     pub fn new(parent: Span, number: BlockNumber, threads: usize) -> Self {
-        Self { parent, number, threads: (0..threads).map(|_| Mutex::default()).collect() }
+        let threads = (0..threads).map(|_| Mutex::default()).collect();
+        Self { number, threads, counts: Mutex::default(), lane: Lane::new(parent) }
     }
 
-    /// Runs a job on its proof thread. The thread's span is busy meanwhile. The job gets it as the
-    /// parent of its own span.
+    /// Runs a job on its proof thread. The thread is busy meanwhile. The job gets the thread's span
+    /// as the parent of its own span.
     pub fn work<R>(&self, thread: usize, targets: usize, job: impl FnOnce(&Span) -> R) -> R {
-        let Some(slot) = self.threads.get(thread) else { return job(&self.parent) };
-        // No other thread takes this lock before the block is over.
+        let Some(slot) = self.threads.get(thread) else { return job(self.lane.parent()) };
+        // No other thread waits for this lock before the block is over.
         let mut slot = slot.lock();
         let own = slot.get_or_insert_with(|| {
-            let span = info_span!(
-                parent: &self.parent, "proof worker",
+            let span = debug_span!(
+                parent: self.lane.parent(), "proof worker",
                 worker = thread, block.number = self.number, jobs = Empty, targets = Empty,
             );
-            ThreadSpan { busy: BusyIntervals::new(&span), span, jobs: 0, targets: 0 }
+            let busy = BusyIntervals::logged(&span, self.lane.log());
+            ThreadSpan { busy, span, jobs: 0, targets: 0 }
         });
         own.jobs += 1;
         own.targets += targets as u64;
         let _working = own.busy.enter();
         job(&own.span)
     }
+
+    /// Returns the log of busy intervals, if spans are recorded.
+    pub fn log(&self) -> Option<&BusyLog> {
+        self.lane.log()
+    }
+
+    /// Notes when the last transaction ended. The first note counts.
+    pub fn note_executed(&self, unix_ns: u64) {
+        self.lane.note_executed(unix_ns);
+    }
+
+    /// Adds the counts of an owner that is done with the block.
+    pub fn add(&self, counts: Counts) {
+        self.counts.lock().add(counts);
+    }
+
+    /// Returns the times at which any thread was busy so far, without those of owners that are not
+    /// done, and of proof threads that still work on advice.
+    pub fn work_so_far(&self) -> Vec<(u64, u64)> {
+        let Some(log) = self.lane.log() else { return Vec::new() };
+        let mut intervals = log.intervals();
+        for thread in self.threads.iter().filter_map(|slot| slot.try_lock()) {
+            let own = thread.as_ref().map_or(&[][..], |own| own.busy.intervals());
+            intervals.extend_from_slice(own);
+        }
+        union(intervals)
+    }
 }
 
 impl Drop for BlockSpans {
     fn drop(&mut self) {
-        for own in self.threads.iter_mut().filter_map(|slot| slot.get_mut().as_ref()) {
+        let mut counts = *self.counts.get_mut();
+        for own in mem::take(&mut self.threads).into_iter().filter_map(Mutex::into_inner) {
             own.span.record("jobs", own.jobs);
             own.span.record("targets", own.targets);
+            // Jobs and targets are in the owners' counts.
+            let busy_ns = own.busy.total_ns();
+            counts.add(Counts { threads: 1, busy_ns, ..Counts::default() });
         }
+        self.lane.draw(&counts);
     }
 }

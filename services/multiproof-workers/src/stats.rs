@@ -168,6 +168,11 @@ impl Gaps {
         self.first_taken.get_or_insert(taken);
     }
 
+    /// Returns the longest time for which an answer lay ready.
+    pub fn max(&self) -> Duration {
+        self.max
+    }
+
     /// Records the block's figures on its span, in microseconds.
     pub fn record(&mut self, span: &Span) {
         let (Some(ready), Some(taken)) = (self.first_ready, self.first_taken) else { return };

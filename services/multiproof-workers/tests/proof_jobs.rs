@@ -21,6 +21,19 @@ fn number(span: &SpanRecord, attribute: &str) -> i64 {
     *number
 }
 
+/// Returns the union of intervals.
+fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    intervals.sort_unstable();
+    intervals.dedup_by(|next, kept| {
+        let joins = next.0 <= kept.1;
+        if joins {
+            kept.1 = kept.1.max(next.1);
+        }
+        joins
+    });
+    intervals
+}
+
 #[test]
 fn each_job_is_a_span_below_its_thread() {
     let traces = Traces { level: TraceLevel::Job, ..Traces::default() };
@@ -28,12 +41,14 @@ fn each_job_is_a_span_below_its_thread() {
     let fake = Fake::new(id(0, 0), &token_state(40));
     let live = LivePolicies::new(policies("none", "always", 5));
     let workers = start(&fake, &small(2), &live);
+    let work;
     {
         let _root = info_span!(target: "tandem_executor", "on_new_payload").entered();
         let begin = Begin::new(id(1, 1), id(0, 0).hash);
         let mut session = workers.begin(begin).unwrap();
         session.update(Arc::new(StateUpdate { accounts: vec![token(40)] }));
-        session.roots().unwrap();
+        let roots = session.roots().unwrap();
+        work = roots.work;
     }
     workers.stop();
     let spans: Vec<_> = telemetry.ring().traces(1).into_iter().flatten().collect();
@@ -45,6 +60,23 @@ fn each_job_is_a_span_below_its_thread() {
     // 41 keys in 7 jobs, no more than 8 for two threads, and the tops of the 15 untouched shards in
     // 3.
     assert_eq!(jobs.len(), 10);
+    // What the lane says is exactly what the workers say, and what the executor is told.
+    let busy = |names: &[&str]| {
+        let spans = names.iter().flat_map(|name| named(name));
+        union(spans.flat_map(|span| span.busy.clone()).collect())
+    };
+    let lane = busy(&["state root, while executing", "state root, after execution"]);
+    assert_eq!(lane, busy(&["storage worker", "account worker", "proof worker"]));
+    assert_eq!(lane, work);
+    let owner = named("storage worker");
+    assert_eq!(owner.len(), 1);
+    assert_eq!((number(owner[0], "targets"), number(owner[0], "jobs")), (56, 10));
+    let time = |attribute| number(owner[0], attribute);
+    assert!(time("proof.first_ready_us") <= time("proof.first_taken_us"));
+    assert!(time("proof.gap_p50_us") <= time("proof.gap_max_us"));
+    assert_eq!(named("account worker").len(), 1);
+    assert!((1..=2).contains(&threads.len()), "{}", threads.len());
+    assert!(threads.iter().all(|thread| !thread.busy.is_empty()));
     for thread in threads {
         let own: Vec<_> = jobs.iter().filter(|job| job.parent_id == thread.span_id).collect();
         assert_eq!(number(thread, "jobs"), own.len() as i64);

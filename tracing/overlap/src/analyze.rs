@@ -287,17 +287,25 @@ fn measure(
     }
 }
 
-/// Returns the times of the threads that these spans are of, or `None` unless all tell them.
-fn thread_times<'s>(spans: impl Iterator<Item = &'s Span>) -> Option<ThreadTimes> {
-    let mut sum = None;
-    for span in spans {
+/// Returns the times of the threads that these spans are of. A lane has the times of all its
+/// threads on one span. Without a lane, `None` unless all spans tell their own.
+fn thread_times<'s>(spans: impl Iterator<Item = &'s Span> + Clone) -> Option<ThreadTimes> {
+    let times = |span: &Span, [busy, cpu]: [&str; 2]| {
         let time = |key| span.attribute(key).and_then(Attribute::as_u64);
-        let (busy_ns, cpu_ns) = (time("busy.total_ns")?, time("busy.cpu_ns")?);
-        let ThreadTimes { busy_ns: busy, cpu_ns: cpu } =
-            sum.unwrap_or(ThreadTimes { busy_ns: 0, cpu_ns: 0 });
-        sum = Some(ThreadTimes { busy_ns: busy + busy_ns, cpu_ns: cpu + cpu_ns });
-    }
-    sum
+        Some(ThreadTimes { busy_ns: time(busy)?, cpu_ns: time(cpu)? })
+    };
+    let of_lane = |span| times(span, ["threads.busy_ns", "threads.cpu_ns"]);
+    let lanes: Vec<_> = spans.clone().filter_map(of_lane).collect();
+    let all = match lanes.is_empty() {
+        true => spans
+            .map(|span| times(span, ["busy.total_ns", "busy.cpu_ns"]))
+            .collect::<Option<_>>()?,
+        false => lanes,
+    };
+    all.into_iter().reduce(|sum, one| ThreadTimes {
+        busy_ns: sum.busy_ns + one.busy_ns,
+        cpu_ns: sum.cpu_ns + one.cpu_ns,
+    })
 }
 
 /// Returns the times at which any child of the span runs. The result is never empty, as that would

@@ -17,7 +17,7 @@
 //! are clipped to that span:
 //!
 //! * `A`: union of the busy intervals of the payload side (`payload processor`),
-//! * `B`: union of the busy intervals of the proof side (`storage worker`, `account worker`),
+//! * `B`: union of the busy intervals of the proof side (`state root, …`, `storage worker`, …),
 //! * `overlap = |A∩B| / min(|A|, |B|)`: 1 when the shorter side hides behind the longer one
 //!   entirely,
 //! * `wall`: from the first to the last instant at which either side is busy,

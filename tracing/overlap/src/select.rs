@@ -119,8 +119,11 @@ impl From<Preset> for Selection {
         let (a, b) = match preset {
             Preset::Tandem => {
                 answered.push(Pattern::new("process_block"));
-                let workers = workers.into_iter().chain(["proof worker"]);
                 let execution = ["payload processor", "prewarm"];
+                // The lane has the union of the workers' busy intervals, and is all there is at the
+                // usual level. At the level of jobs, the workers have the same once more.
+                let lane = ["state root, while executing", "state root, after execution"];
+                let workers = lane.into_iter().chain(workers).chain(["proof worker"]);
                 (Side::new(execution, Busy::Whole), Side::new(workers, Busy::Whole))
             }
             Preset::Reth => {
@@ -149,7 +152,11 @@ mod tests {
     #[test]
     fn the_threads_that_read_paths_are_on_the_proof_side() {
         let own: Selection = Preset::Tandem.into();
-        assert_eq!(own.b.label(), "storage worker, account worker, proof worker");
+        assert_eq!(
+            own.b.label(),
+            "state root, while executing, state root, after execution, storage worker, account worker, \
+             proof worker"
+        );
         let reth: Selection = Preset::Reth.into();
         assert_eq!(reth.b.label(), "storage worker, account worker");
     }

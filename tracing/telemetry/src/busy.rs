@@ -4,8 +4,9 @@
 //! would overlap with execution by definition. The worker therefore brackets every piece of work,
 //! and the overlap is computed on the brackets.
 
-use std::{cell::RefCell, marker::PhantomData};
+use std::{cell::RefCell, marker::PhantomData, sync::Arc};
 
+use parking_lot::Mutex;
 use tracing::Span;
 
 use crate::record::{Thread, Value, unix_nanos};
@@ -17,6 +18,30 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) const COALESCE_GAP_NS: u64 = 20_000;
 /// Maximum number of intervals per span.
 pub(crate) const INTERVALS_MAX: usize = 4_096;
+
+/// Busy intervals of several spans, also of those that are not recorded. Each [`BusyIntervals`] adds
+/// its own when it is dropped. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct BusyLog(Arc<Mutex<Logged>>);
+
+#[derive(Debug, Default)]
+struct Logged {
+    intervals: Vec<(u64, u64)>,
+    cpu_ns: u64,
+}
+
+impl BusyLog {
+    /// Returns the intervals so far, `(start, end)` in nanoseconds since the Unix epoch, in any
+    /// order.
+    pub fn intervals(&self) -> Vec<(u64, u64)> {
+        self.0.lock().intervals.clone()
+    }
+
+    /// Returns the sum of the threads' processor times in the intervals so far.
+    pub fn cpu_ns(&self) -> u64 {
+        self.0.lock().cpu_ns
+    }
+}
 
 /// Collector of the busy intervals of one span, which it attaches to the span when dropped.
 ///
@@ -38,6 +63,7 @@ pub(crate) const INTERVALS_MAX: usize = 4_096;
 pub struct BusyIntervals {
     /// Handle to the span, `None` when the span is not recorded.
     span: Option<Span>,
+    log: Option<BusyLog>,
     thread: Thread,
     started: Option<Instant>,
     intervals: IntervalList,
@@ -70,8 +96,15 @@ fn thread_cpu_ns() -> u64 {
 impl BusyIntervals {
     /// Starts collecting for `span`, idle.
     pub fn new(span: &Span) -> Self {
+        Self::logged(span, None)
+    }
+
+    /// Starts collecting for `span` and for `log`, idle. With a log, it collects also when the span
+    /// is not recorded.
+    pub fn logged(span: &Span, log: Option<&BusyLog>) -> Self {
         Self {
             span: with_record(span, |_| ()).map(|()| span.clone()),
+            log: log.cloned(),
             thread: Thread::current(),
             started: None,
             intervals: IntervalList::default(),
@@ -82,7 +115,7 @@ impl BusyIntervals {
 
     /// Begins work. Has no effect when work has already begun.
     pub fn start(&mut self) {
-        if self.span.is_some() && self.started.is_none() {
+        if (self.span.is_some() || self.log.is_some()) && self.started.is_none() {
             self.started = Some(Instant::now());
         }
     }
@@ -125,11 +158,23 @@ impl BusyIntervals {
     pub fn waits(&self) -> &[(&'static str, u64)] {
         &self.waits.0
     }
+
+    /// Returns the intervals so far, `(start, end)` in nanoseconds since the Unix epoch, in order of
+    /// time, without one that is still open.
+    pub fn intervals(&self) -> &[(u64, u64)] {
+        &self.intervals.list
+    }
 }
 
 impl Drop for BusyIntervals {
     fn drop(&mut self) {
         self.stop();
+        let cpu_ns = self.cpu_ns.min(self.intervals.total_ns);
+        if let Some(log) = self.log.take() {
+            let mut log = log.0.lock();
+            log.intervals.extend_from_slice(&self.intervals.list);
+            log.cpu_ns += cpu_ns;
+        }
         let Some(span) = self.span.take() else { return };
         let intervals = std::mem::take(&mut self.intervals);
         with_record(&span, |record| {
@@ -138,7 +183,6 @@ impl Drop for BusyIntervals {
             let before = int_attribute(&record.attributes, "busy.total_ns").unwrap_or(0);
             let total = before.saturating_add(intervals.total_ns);
             set_attribute(&mut record.attributes, "busy.total_ns", Value::from(total));
-            let cpu_ns = self.cpu_ns.min(intervals.total_ns);
             let before = int_attribute(&record.attributes, "busy.cpu_ns").unwrap_or(0);
             let cpu = Value::from(before.saturating_add(cpu_ns));
             set_attribute(&mut record.attributes, "busy.cpu_ns", cpu);
@@ -409,6 +453,20 @@ mod tests {
         while started.elapsed().as_millis() < 20 {}
         let awake = thread_cpu_ns() - before - asleep;
         assert!(asleep < 10_000_000 && awake > 0, "{asleep} {awake}");
+    }
+
+    #[test]
+    fn log_has_the_intervals_of_spans_that_are_not_recorded() {
+        let log = BusyLog::default();
+        for _ in 0..2 {
+            let mut busy = BusyIntervals::logged(&Span::none(), Some(&log));
+            busy.start();
+            busy.stop();
+            assert_eq!(busy.intervals().len(), 1);
+        }
+        assert_eq!(log.intervals().len(), 2);
+        let busy: u64 = log.intervals().iter().map(|(start, end)| end - start).sum();
+        assert!(log.cpu_ns() <= busy);
     }
 
     #[test]

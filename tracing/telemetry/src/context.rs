@@ -104,6 +104,17 @@ pub fn mark_ready(span: &Span, ready_unix_ns: u64) {
     });
 }
 
+/// Gives `span` these times, in nanoseconds since the Unix epoch, instead of those of its creation
+/// and its end. `busy` are the intervals in which it really worked. Has no effect on a span that is
+/// not recorded.
+pub fn set_times(span: &Span, start_unix_ns: u64, end_unix_ns: u64, busy: Vec<(u64, u64)>) {
+    with_record(span, |record| {
+        record.start_ns = start_unix_ns;
+        record.end_ns = end_unix_ns.max(start_unix_ns);
+        record.busy = busy;
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

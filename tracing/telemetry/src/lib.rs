@@ -45,9 +45,9 @@ mod sampler;
 mod sampling;
 mod telemetry;
 
-pub use busy::{BusyGuard, BusyIntervals, waiting};
+pub use busy::{BusyGuard, BusyIntervals, BusyLog, waiting};
 pub use config::{Config, LogFormat, TraceLevel, Traces};
-pub use context::{SpanContext, add_link, mark_ready, set_remote_parent, traceparent};
+pub use context::{SpanContext, add_link, mark_ready, set_remote_parent, set_times, traceparent};
 pub use error::Error;
 pub use export::ExportStats;
 pub use process::{Allocator, AskAllocator, publish_ready};

@@ -144,7 +144,8 @@ where
             kind: Kind::Internal,
             error: None,
             start_ns,
-            end_ns: start_ns,
+            // 0 until the span ends, or is given its times.
+            end_ns: 0,
             attributes: Vec::with_capacity(meta.fields().len()),
             thread: Thread::current(),
             busy: Vec::new(),
@@ -178,8 +179,10 @@ where
         let Some(span) = ctx.span(&id) else { return };
         let record = span.extensions_mut().remove::<SpanRecord>();
         if let Some(mut record) = record {
-            // The clock of the machine may be set back while a span is open.
-            record.end_ns = unix_nanos().max(record.start_ns);
+            if record.end_ns == 0 {
+                // The clock of the machine may be set back while a span is open.
+                record.end_ns = unix_nanos().max(record.start_ns);
+            }
             self.recorder.finish(record);
         }
     }

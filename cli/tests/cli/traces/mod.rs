@@ -31,7 +31,7 @@ const ALWAYS: [&str; 12] = [
     "spawn_payload_processor",
     "payload processor",
     "await_state_root",
-    "storage worker",
+    "state root, after execution",
     "commit_block",
     "encode_block",
     "write_batch",
@@ -202,6 +202,54 @@ async fn one_payload_of_six_processes_is_one_tree_also_when_only_slow_ones_are_e
         assert_eq!(span.kind, if is_server { SERVER } else { INTERNAL }, "{}", span.name);
     }
     assert!(six.stop().0.success(), "{}", six.log());
+}
+
+/// Returns the figures of `tandem overlap` on the ring of a node, by block.
+fn analysis(folder: &Path, metrics: &str) -> BTreeMap<u64, serde_json::Value> {
+    let file = folder.join("overlap.json");
+    let mut command = std::process::Command::new(binary());
+    command.args(["overlap", "--node", &format!("http://{metrics}"), "--json"]).arg(&file);
+    assert!(command.output().unwrap().status.success());
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let payloads = report["payloads"].as_array().unwrap().clone();
+    payloads.into_iter().map(|one| (one["block_number"].as_u64().unwrap(), one)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payload_says_its_overlap_as_the_analysis_does() {
+    let (folder, corpus, receiver) = (TempDir::new().unwrap(), Corpus::demo(), Receiver::start());
+    let url = receiver.url();
+    let (mut node, endpoints) =
+        node(folder.path(), &corpus, &["--trace.level=stage", "--otlp.endpoint", &url]);
+    let mut engine = endpoints.engine();
+    for block in corpus.payloads().take(8) {
+        send_payload(&mut engine, &block).await.unwrap();
+    }
+    let metrics = node.says("listening port=\"metrics\" address=");
+    let analysis = analysis(folder.path(), &metrics);
+    assert!(node.terminate().0.success());
+    let spans = receiver.spans();
+    let payloads: Vec<_> = spans.iter().filter(|span| span.name == "on_new_payload").collect();
+    assert_eq!(payloads.len(), 8);
+    for payload in payloads {
+        let figures = &analysis[&payload.attributes["block.number"].parse().unwrap()];
+        let us = |name: &str| payload.attributes[&format!("overlap.{name}_us")].parse().unwrap();
+        let ns = |name: &str| figures[format!("{name}_ns")].as_u64().unwrap() / 1_000;
+        assert_eq!(us("a"), ns("a"), "execution");
+        // Proof threads that still worked on advice are in the analysis alone.
+        let about = |name: &str, got: u64, want: u64| {
+            assert!(got.abs_diff(want) <= 50 + want / 20, "{name}: {got} instead of {want}");
+        };
+        about("b", us("b"), ns("b"));
+        about("saved", us("saved"), ns("both"));
+        about("tail", us("tail"), ns("tail"));
+        let percent: f64 = payload.attributes["overlap.percent"].parse().unwrap();
+        let overlap = figures["overlap"].as_f64().unwrap();
+        assert!((percent / 100.0 - overlap).abs() < 0.05, "{percent} instead of {overlap}");
+        if [0.3, 0.8].iter().all(|limit| (overlap - limit).abs() > 0.05) {
+            assert_eq!(payload.attributes["overlap.verdict"], figures["verdict"]);
+        }
+    }
 }
 
 /// Kinds `SPAN_KIND_INTERNAL` and `SPAN_KIND_SERVER` of OTLP.

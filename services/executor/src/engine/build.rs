@@ -142,8 +142,8 @@ impl Engine {
         let policies = self.policies.load();
         let proof = &self.own_proof;
         let mut running = self.execute_streaming(proof, &open, &senders, parent, &policies)?;
-        running.session.finish();
-        let state_root = root(running.session);
+        running.finish();
+        let state_root = root(running.session, &mut Vec::new());
         proof.discard(open.id.hash);
         let state_root = state_root.map_err(|error| Failure::Internal(error.into()))?;
         Ok((state_root, running.executed))

@@ -6,6 +6,7 @@ mod build;
 mod committed;
 mod forkchoice;
 mod kept;
+mod overlap;
 mod payload;
 mod policies;
 mod post_state;

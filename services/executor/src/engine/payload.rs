@@ -1,6 +1,6 @@
 //! engine_newPayload: executes one block while its state root is computed.
 
-use super::{Engine, Verdict, base::Standing};
+use super::{Engine, Verdict, base::Standing, overlap::Overlap};
 use crate::{
     ahead::{
         senders::Senders,
@@ -36,7 +36,7 @@ use tandem_proto::{
     multiproof::{self, Begin, ProofApi, ProofSession, StateUpdate},
     storage,
 };
-use tandem_telemetry::BusyIntervals;
+use tandem_telemetry::{BusyIntervals, unix_nanos};
 use tracing::{Span, field::Empty, info, info_span, warn};
 
 /// Maximum number of valid blocks that wait to be marked as valid. A restart rechecks the roots of
@@ -48,8 +48,21 @@ pub(super) struct Running {
     pub executed: Executed,
     pub diff: Arc<StateDiff>,
     pub session: Box<dyn ProofSession>,
+    /// First and last instant of execution, in nanoseconds since the Unix epoch. `None` where spans
+    /// are not recorded.
+    pub executing: Option<(u64, u64)>,
     /// Rooter that has the receipts of execution.
     pub rooter: ReceiptsRooter,
+}
+
+impl Running {
+    /// Tells the workers that all updates are in.
+    pub fn finish(&mut self) {
+        if let Some((_, end)) = self.executing {
+            self.session.executed(end);
+        }
+        self.session.finish();
+    }
 }
 
 impl Engine {
@@ -61,6 +74,7 @@ impl Engine {
         senders: &Senders,
     ) -> Result<PayloadStatus, Error> {
         let policies = self.load_policies();
+        let payload_span = Span::current();
         let span = info_span!(
             "validate_block_with_state",
             block.number = block.id.number, block.hash = %block.id.hash,
@@ -103,8 +117,9 @@ impl Engine {
         {
             return self.keep(block, status);
         }
-        let result =
-            checked.and_then(|()| self.execute_and_prove(block, senders, parent_id, &policies));
+        let result = checked.and_then(|()| {
+            self.execute_and_prove(block, senders, parent_id, &policies, &payload_span)
+        });
         match result {
             Ok(()) => {
                 self.unblock(&id.hash);
@@ -156,13 +171,14 @@ impl Engine {
         senders: &Senders,
         parent: BlockId,
         policies: &Policies,
+        payload_span: &Span,
     ) -> Result<(), Failure> {
         let started = Instant::now();
         let mut running = self.execute_streaming(&self.proof, block, senders, parent, policies)?;
         let executed_at = Instant::now();
         histogram!(names::EXECUTION_SECONDS).record(executed_at - started);
-        running.session.finish();
-        let Running { executed, diff, session, rooter } = running;
+        running.finish();
+        let Running { executed, diff, session, executing, rooter } = running;
         let Executed { receipts, gas_used, blob_gas_used, requests, access_list, .. } = executed;
         let (receipts_root, logs_bloom) =
             info_span!("receipts_root").in_scope(|| rooter.finish(&receipts));
@@ -179,8 +195,12 @@ impl Engine {
         // blocks, so a crash from here on leaves no invalid block behind.
         self.chain.withhold(block.id.hash);
         let committed = self.commit(block, &receipts, diff.clone());
-        let verdict = self.await_state_root(block, parent, session, &diff);
+        let mut work = Vec::new();
+        let verdict = self.await_state_root(block, parent, session, &diff, &mut work);
         let root_at = Instant::now();
+        if let Some(executing) = executing {
+            Overlap::of(executing, &work, unix_nanos()).record(payload_span);
+        }
         histogram!(names::ROOT_WAIT_SECONDS).record(root_at - executed_at);
         if let Err(failure) = verdict.and(committed) {
             self.proof.discard(block.id.hash);
@@ -248,6 +268,7 @@ impl Engine {
         let mut executed =
             execute(&chain.spec, block, senders, &mut state, &mut rooter, Some(&ahead))?;
         let diff = Arc::new(state.into_diff());
+        drop(working);
         if !executed.steps.is_empty() {
             // The workers have one block open at a time, so this block begins again.
             drop(session);
@@ -256,7 +277,6 @@ impl Engine {
             session = again.map_err(|error| Failure::Internal(error.into()))?;
             session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
         }
-        drop(working);
         for (what, name) in [("wait.state_ns", "state"), ("wait.workers_ns", "workers")] {
             let waits = busy.waits().iter().filter(|(kind, _)| *kind == what);
             let ns: u64 = waits.map(|(_, ns)| ns).sum();
@@ -269,7 +289,9 @@ impl Engine {
             span.record(["reads.", place].concat().as_str(), count);
             counter!(names::READS, "from" => place).increment(count);
         }
-        Ok(Running { executed, diff, session, rooter })
+        let executing = busy.intervals().first().zip(busy.intervals().last());
+        let executing = executing.map(|(first, last)| (first.0, last.1));
+        Ok(Running { executed, diff, session, executing, rooter })
     }
 
     /// Returns the inputs of execution ahead of turns.
@@ -334,11 +356,12 @@ impl Engine {
         parent: BlockId,
         session: Box<dyn ProofSession>,
         diff: &StateDiff,
+        work: &mut Vec<(u64, u64)>,
     ) -> Result<(), Failure> {
         let span = info_span!("await_state_root", targets = Empty, walks = Empty, nodes = Empty);
         let _entered = span.enter();
         let header = block.header.state_root;
-        let first = root(session);
+        let first = root(session, work);
         if matches!(first, Ok(computed) if computed == header) {
             return Ok(());
         }
@@ -349,7 +372,7 @@ impl Engine {
             .begin(Begin::new(block.id, parent.hash))
             .map_err(|error| Failure::Internal(error.into()))?;
         session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
-        let computed = root(session).map_err(|error| Failure::Internal(error.into()))?;
+        let computed = root(session, work).map_err(|error| Failure::Internal(error.into()))?;
         if !matches!(first, Ok(first) if first == computed) {
             let number = block.id.number;
             warn!(number, ?first, second = %computed, "first state root was wrong");
@@ -384,9 +407,13 @@ fn moved(error: &Error) -> bool {
     )
 }
 
-/// Returns the state root that the workers computed.
-pub(super) fn root(session: Box<dyn ProofSession>) -> Result<B256, multiproof::Error> {
+/// Returns the state root that the workers computed. Appends the times at which they worked.
+pub(super) fn root(
+    session: Box<dyn ProofSession>,
+    work: &mut Vec<(u64, u64)>,
+) -> Result<B256, multiproof::Error> {
     let answer = session.roots()?;
+    work.extend(answer.work);
     let span = Span::current();
     span.record("targets", answer.stats.targets);
     span.record("walks", answer.stats.walks);

@@ -25,7 +25,7 @@ impl Engine {
             let mut session =
                 self.own_proof.begin(begin).map_err(|error| Failure::Internal(error.into()))?;
             steps[..=index].iter().for_each(|step| session.update(step.clone()));
-            let after = root(session);
+            let after = root(session, &mut Vec::new());
             self.own_proof.discard(partial.hash);
             receipt.post_state = Some(after.map_err(|error| Failure::Internal(error.into()))?);
         }

@@ -70,7 +70,12 @@ pub fn roots(number: u64) -> ShardRoots {
     let roots: Vec<_> = Shard::all().map(node).collect();
     let busy = Duration::from_nanos(5);
     let stats = ProofStats { updates: number, targets: 2, walks: 3, nodes: 4, busy };
-    ShardRoots { shards: ShardSet::ALL, roots: roots.try_into().unwrap(), stats }
+    ShardRoots {
+        shards: ShardSet::ALL,
+        roots: roots.try_into().unwrap(),
+        stats,
+        work: vec![(7, 9)],
+    }
 }
 
 impl Scripted {

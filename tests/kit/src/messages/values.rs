@@ -247,7 +247,9 @@ pub fn answer() -> impl Strategy<Value = SessionAnswer> {
         let [updates, targets, walks, nodes, busy] = counts;
         let busy = Duration::from_nanos(busy);
         let stats = ProofStats { updates, targets, walks, nodes, busy };
-        ShardRoots { shards, roots, stats }
+        // Distances that a sum of 64 bits holds.
+        let work = vec![(nodes >> 2, nodes >> 1), (nodes, nodes)];
+        ShardRoots { shards, roots, stats, work }
     });
     let result = prop_oneof![roots.prop_map(Ok), multiproof_error().prop_map(Err)];
     (any::<u64>(), result).prop_map(|(session, result)| SessionAnswer { session, result })

@@ -27,6 +27,8 @@ pub struct CollectedRoots {
     pub roots: [SubtrieRoot; Shard::COUNT],
     pub computed_by: [Option<Arc<Worker>>; Shard::COUNT],
     pub stats: ProofStats,
+    /// Times at which any worker was busy, in any order.
+    pub work: Vec<(u64, u64)>,
     /// Workers that have answered.
     pub idle_workers: Vec<Arc<Worker>>,
     /// Time from the last update to each answer.
@@ -45,6 +47,7 @@ impl CollectedRoots {
         self.stats.walks += answer.stats.walks;
         self.stats.nodes += answer.stats.nodes;
         self.stats.busy += answer.stats.busy;
+        self.work.extend_from_slice(&answer.work);
     }
 
     /// Waits until each part has answered, has failed or is late. A part without roots is over

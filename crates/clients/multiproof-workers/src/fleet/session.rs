@@ -101,7 +101,26 @@ impl FleetSession {
     }
 }
 
+/// Returns the union of intervals in any order.
+fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    intervals.sort_unstable();
+    intervals.dedup_by(|next, kept| {
+        let joins = next.0 <= kept.1;
+        if joins {
+            kept.1 = kept.1.max(next.1);
+        }
+        joins
+    });
+    intervals
+}
+
 impl ProofSession for FleetSession {
+    fn executed(&mut self, unix_ns: u64) {
+        if let Some(local) = &mut self.local {
+            local.executed(unix_ns);
+        }
+    }
+
     fn update(&mut self, update: Arc<StateUpdate>) {
         for part in self.parts.iter_mut().chain(&mut self.trials) {
             part.session.update(update.clone());
@@ -144,6 +163,7 @@ impl ProofSession for FleetSession {
             shards: self.begin.shards,
             roots: collected.roots.clone(),
             stats: collected.stats,
+            work: union(collected.work),
         };
         if let Some(earlier) = self.earlier.take() {
             self.core.quarantine_wrong_workers(&earlier, &answer);
