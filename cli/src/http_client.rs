@@ -10,6 +10,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::value::RawValue;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tandem_auth::Secret;
+use tandem_telemetry::SpanContext;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::debug;
@@ -26,6 +27,8 @@ pub struct Answer {
     pub body: Bytes,
     /// Time from sending the request to the last byte.
     pub elapsed: Duration,
+    /// Trace in which the server recorded the call, if it says so.
+    pub trace_id: Option<u128>,
 }
 
 /// A client of one JSON-RPC endpoint.
@@ -34,8 +37,8 @@ pub struct HttpClient {
     authority: String,
     secret: Option<Secret>,
     call_time_max: Duration,
-    /// W3C trace context of the next requests.
-    traceparent: Option<String>,
+    /// Whether the next requests want to know their traces.
+    traced: bool,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -52,12 +55,13 @@ impl HttpClient {
         }
         let Some(host) = uri.host() else { bail!("URL {url} has no host") };
         let authority = format!("{host}:{}", uri.port_u16().unwrap_or(80));
-        Ok(Self { uri, authority, secret, call_time_max, traceparent: None, connection: None })
+        Ok(Self { uri, authority, secret, call_time_max, traced: false, connection: None })
     }
 
-    /// Sets the trace of all later requests, as a W3C `traceparent`; `None` for no trace.
-    pub fn trace(&mut self, traceparent: Option<String>) {
-        self.traceparent = traceparent;
+    /// Makes later requests ask for a trace of their own, or not. The answer has its id then, if the
+    /// server can say it.
+    pub fn trace(&mut self, traced: bool) {
+        self.traced = traced;
     }
 
     /// Sends one request body and waits for the whole answer. A connection that was closed while
@@ -73,8 +77,11 @@ impl HttpClient {
         let exchange = async {
             let response = connection.send_request(request).await.context("send request")?;
             let status = response.status();
+            let trace = response.headers().get("traceresponse");
+            let trace = trace.and_then(|value| SpanContext::parse(value.to_str().ok()?));
+            let trace_id = trace.map(|context| context.trace_id);
             let body = response.into_body().collect().await.context("read answer")?.to_bytes();
-            Ok::<_, anyhow::Error>(Answer { status, body, elapsed: started.elapsed() })
+            Ok::<_, anyhow::Error>(Answer { status, body, elapsed: started.elapsed(), trace_id })
         };
         let answer = timeout(time_max, exchange).await;
         // The rest of a failed exchange must not be taken for the next answer.
@@ -94,8 +101,8 @@ impl HttpClient {
             let token = format!("Bearer {}", tandem_auth::sign(secret, now));
             request = request.header(header::AUTHORIZATION, token);
         }
-        if let Some(traceparent) = &self.traceparent {
-            request = request.header("traceparent", traceparent);
+        if self.traced {
+            request = request.header("want-traceresponse", "1");
         }
         Ok(request.body(Full::new(body))?)
     }
@@ -194,6 +201,7 @@ mod tests {
             status: StatusCode::from_u16(status).unwrap(),
             body: Bytes::from_static(body.as_bytes()),
             elapsed: Duration::ZERO,
+            trace_id: None,
         }
     }
 

@@ -55,8 +55,8 @@ pub struct ReplayArgs {
     /// Give up on a call after this long
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub call_timeout: u64,
-    /// URL at which Jaeger shows traces; gives each payload a trace of its own and names the pages
-    /// of the slowest
+    /// URL at which Jaeger shows traces; asks the engine for the trace of each payload and names the
+    /// pages of the slowest
     #[arg(long, value_name = "URL", value_parser = crate::overlap::parse_page)]
     pub jaeger_ui: Option<String>,
 }

@@ -18,7 +18,7 @@ pub struct CallTimes {
     pub new_payload_ms: f64,
     /// Time of `engine_forkchoiceUpdated`, `None` if it was not called.
     pub forkchoice_updated_ms: Option<f64>,
-    /// Trace in which `engine_newPayload` was to be recorded.
+    /// Trace in which `engine_newPayload` was recorded, if the engine says so.
     pub trace_id: Option<u128>,
 }
 
@@ -39,7 +39,7 @@ impl Session {
         Self { client, finality, traced: false, recent: VecDeque::new() }
     }
 
-    /// Requests a trace of its own for each payload, by a W3C `traceparent`.
+    /// Asks for the trace of each payload. It sends no parent, because nobody would export it.
     pub fn traced(self) -> Self {
         Self { traced: true, ..self }
     }
@@ -80,12 +80,10 @@ impl Session {
             self.recent.push_front(parent_hash.clone());
         }
         let no_answer = |method: &str| format!("{method} of block {number}");
-        // Before the clock starts. Neither id may be zero.
-        let trace_id = self.traced.then(|| rand::random::<u128>() | 1);
-        let span_id = rand::random::<u64>() | 1;
-        self.client.trace(trace_id.map(|trace_id| format!("00-{trace_id:032x}-{span_id:016x}-01")));
+        self.client.trace(self.traced);
         let answer = self.client.post(body.clone()).await.with_context(|| no_answer(method))?;
-        self.client.trace(None);
+        self.client.trace(false);
+        let trace_id = answer.trace_id;
         if let Some(mismatch) = check(method, *number, hash, &answer, |result| result) {
             return Ok(Err(mismatch));
         }

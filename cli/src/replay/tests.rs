@@ -56,16 +56,20 @@ async fn serve(mut stream: TcpStream, script: Script, calls: Arc<Mutex<Vec<Value
             Ok(result) => json!({"jsonrpc": "2.0", "id": call["id"], "result": result}),
             Err(error) => json!({"jsonrpc": "2.0", "id": call["id"], "error": error}),
         };
-        let trace = head.split("traceparent: ").nth(1).and_then(|rest| rest.split("\r\n").next());
-        if let Some(trace) = trace {
-            call["traceparent"] = json!(trace);
+        assert!(!head.contains("traceparent"), "nobody exports the parent");
+        let mut more = String::new();
+        if head.contains("want-traceresponse: 1\r\n") {
+            let trace = format!("{:032x}", calls.lock().unwrap().len() + 1);
+            more = format!("traceresponse: 00-{trace}-00000000000000aa-01\r\n");
+            call["trace"] = json!(trace);
         }
         calls.lock().unwrap().push(call);
         let (status, text) = match authorized {
             true => ("200 OK", answer.to_string()),
             false => ("401 Unauthorized", "missing token".to_owned()),
         };
-        let response = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{text}", text.len());
+        let length = text.len();
+        let response = format!("HTTP/1.1 {status}\r\n{more}content-length: {length}\r\n\r\n{text}");
         stream.write_all(response.as_bytes()).await.unwrap();
     }
 }
@@ -252,7 +256,7 @@ async fn slowest_payloads_are_named_with_the_pages_of_their_traces() {
     let engine = FakeEngine::start(all_valid).await;
     let mut setup = setup(&engine);
     let without = run(setup.args.clone()).await.unwrap();
-    assert!(engine.calls().iter().all(|call| call["traceparent"].is_null()), "only when asked");
+    assert!(engine.calls().iter().all(|call| call["trace"].is_null()), "only when asked");
     assert!(!without.render().contains("slowest"));
 
     setup.args.jaeger_ui = Some("http://jaeger:16686/".into());
@@ -260,13 +264,11 @@ async fn slowest_payloads_are_named_with_the_pages_of_their_traces() {
     let report = run(setup.args).await.unwrap();
     let calls = engine.calls().split_off(asked_before);
     let is_payload = |call: &&Value| call["method"].as_str().unwrap().contains("newPayload");
-    assert!(
-        calls.iter().filter(|call| !is_payload(call)).all(|call| call["traceparent"].is_null())
-    );
+    assert!(calls.iter().filter(|call| !is_payload(call)).all(|call| call["trace"].is_null()));
     let traces: Vec<String> = calls
         .iter()
         .filter(is_payload)
-        .map(|call| call["traceparent"].as_str().unwrap().split('-').nth(1).unwrap().to_owned())
+        .map(|call| call["trace"].as_str().unwrap().to_owned())
         .collect();
     let reported: Vec<String> =
         report.blocks.iter().filter_map(|block| block.trace_id.clone()).collect();

@@ -18,7 +18,8 @@ pub(crate) struct Index<'s> {
 #[derive(Debug)]
 pub(crate) struct Payload {
     pub(crate) root: usize,
-    /// All spans of the payload, including the root, each once.
+    /// All spans of the payload, including the root, each once. Ancestors of the root are no
+    /// members: they last longer than the payload, and may be of its caller.
     pub(crate) members: Vec<usize>,
     /// Number of members whose parent is not in the input.
     pub(crate) orphans: usize,
@@ -98,7 +99,8 @@ impl<'s> Index<'s> {
         };
         let mut todo = vec![root];
         todo.extend(same_trace.iter().filter(stray));
-        let (mut members, mut seen) = (Vec::new(), HashSet::new());
+        let mut seen: HashSet<usize> = self.ancestors(root).filter(|at| *at != root).collect();
+        let mut members = Vec::new();
         while let Some(at) = todo.pop() {
             if seen.insert(at) {
                 members.push(at);

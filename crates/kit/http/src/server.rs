@@ -12,7 +12,7 @@ use crate::usage::Usage;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
@@ -50,6 +50,12 @@ async fn serve_preflight(State(endpoint): State<Arc<Endpoint>>, request: Request
     endpoint.entry.preflight(&request.into_parts().0)
 }
 
+/// Header of an answer with the context of its span, in the form of `traceparent` (W3C Trace
+/// Context, level 2).
+const TRACE_RESPONSE: &str = "traceresponse";
+/// Header of a request that wants a trace of its own, and [`TRACE_RESPONSE`] in the answer.
+const WANT_TRACE_RESPONSE: &str = "want-traceresponse";
+
 async fn serve_rpc(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
     let Admitted { head, body, reserved: _reserved, place } =
         match endpoint.entry.take(request).await {
@@ -57,7 +63,12 @@ async fn serve_rpc(State(endpoint): State<Arc<Endpoint>>, request: Request) -> R
             Err(refusal) => return *refusal,
         };
     let span = endpoint.span(&head.headers);
-    let response = answer_body(&endpoint, body, place).instrument(span).await;
+    let trace =
+        tandem_telemetry::traceparent(&span).and_then(|trace| HeaderValue::try_from(trace).ok());
+    let mut response = answer_body(&endpoint, body, place).instrument(span).await;
+    if let Some(trace) = trace {
+        response.headers_mut().insert(TRACE_RESPONSE, trace);
+    }
     endpoint.entry.grant(&head.headers, response)
 }
 
@@ -69,21 +80,22 @@ impl Endpoint {
     /// Returns the span of a request that belongs to a trace. Only authenticated callers may join a
     /// trace: others could crowd the payloads out of the recent traces.
     fn span(&self, headers: &HeaderMap) -> Span {
-        let parent = headers.get("traceparent").filter(|_| self.entry.is_trusted());
-        match parent.and_then(|value| value.to_str().ok()) {
-            Some(parent) => {
-                let span = info_span!(
-                    "rpc",
-                    otel.kind = "server",
-                    rpc.system = "jsonrpc",
-                    rpc.method = tracing::field::Empty,
-                );
-                tandem_telemetry::set_remote_parent(&span, parent);
-                span
-            }
-            // A span for every poll of the head would crowd the payloads out of the recent traces.
-            None => Span::none(),
+        let parent = headers.get("traceparent").and_then(|value| value.to_str().ok());
+        // A span for every poll of the head would crowd the payloads out of the recent traces.
+        let is_wanted = parent.is_some() || headers.contains_key(WANT_TRACE_RESPONSE);
+        if !is_wanted || !self.entry.is_trusted() {
+            return Span::none();
         }
+        let span = info_span!(
+            "rpc",
+            otel.kind = "server",
+            rpc.system = "jsonrpc",
+            rpc.method = tracing::field::Empty,
+        );
+        if let Some(parent) = parent {
+            tandem_telemetry::set_remote_parent(&span, parent);
+        }
+        span
     }
 }
 

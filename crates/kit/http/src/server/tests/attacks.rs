@@ -437,14 +437,20 @@ fn a_trace_is_continued_for_those_with_a_token_alone() {
     let subscriber = tracing_subscriber::registry();
     let spans = tracing::subscriber::with_default(subscriber, || {
         let mut headers = HeaderMap::new();
+        let is_none = |headers: &HeaderMap| {
+            [None, Some(SECRET)].map(|secret| {
+                Endpoint::new(methods(), secret, Limits::public()).span(headers).is_none()
+            })
+        };
+        assert_eq!(is_none(&headers), [true, true], "a call without a trace has no span");
+        headers.insert("want-traceresponse", "1".parse().unwrap());
+        let wanted = is_none(&headers);
+        headers.clear();
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         headers.insert("traceparent", parent.parse().unwrap());
-        [None, Some(SECRET)].map(|secret| {
-            let limits = Limits::public();
-            Endpoint::new(methods(), secret, limits).span(&headers).is_none()
-        })
+        [wanted, is_none(&headers)]
     });
-    assert_eq!(spans, [true, false]);
+    assert_eq!(spans, [[true, false]; 2]);
 }
 
 impl Client {
