@@ -1,5 +1,8 @@
 //! Export over OTLP/gRPC: a bounded queue, one background thread, one exporter per service.
 //!
+//! Spans that the collector did not take go back into the queue while half of it is free, as whole
+//! traces, and are sent again. Spans for which there is no room are given up and counted.
+//!
 //! An OTLP exporter speaks for one resource, and `service.name` is part of the resource. Spans are
 //! therefore grouped by service, and every service gets an exporter of its own on first use.
 //!
@@ -9,10 +12,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError};
 use opentelemetry::trace as otel;
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
@@ -22,13 +23,14 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLink
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use crate::export_queue::{ExportQueue, ExportStats};
 use crate::otlp_json::SCOPE;
 use crate::record::{Kind, SpanRecord, Value, unix_nanos};
 use crate::redact::redacted;
 use crate::resource::Resource as ProcessResource;
 use crate::telemetry::QUEUE_WAIT_SECONDS;
 
-/// Deadline of one export call. After it the spans of the call are given up.
+/// Deadline of one export call.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of spans, and of bytes, per export call. By default, gRPC receivers refuse
 /// messages over 4 MiB. A busy interval takes about three times its memory on the wire.
@@ -38,73 +40,11 @@ const BATCH_BYTES_MAX: usize = 512 << 10;
 const ROUND_SPANS_MAX: usize = 8_192;
 /// Minimum time between two warnings in the log about a failing endpoint.
 const WARN_EVERY: Duration = Duration::from_secs(60);
+/// Pause after a failed round: the first, and the longest.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// Pause before another attempt to set up an exporter, for example after a missing file.
 const SET_UP_RETRY: Duration = Duration::from_secs(5);
-
-/// Counts of the spans offered for export, and of those that wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ExportStats {
-    /// Number of spans delivered to the collector.
-    pub exported: u64,
-    /// Number of spans dropped because the queue was full.
-    pub dropped: u64,
-    /// Number of spans given up because the collector did not take them.
-    pub failed: u64,
-    /// Number of spans not offered because sampling left their traces out.
-    pub left_out: u64,
-    /// Number of spans that wait in the queue.
-    pub queued: u64,
-}
-
-/// Bounded queue between the recording threads and the exporting thread.
-#[derive(Debug)]
-pub(crate) struct ExportQueue {
-    sender: Sender<Arc<SpanRecord>>,
-    receiver: Receiver<Arc<SpanRecord>>,
-    exported: AtomicU64,
-    dropped: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl ExportQueue {
-    pub(crate) fn new(spans_max: usize) -> Self {
-        let (sender, receiver) = crossbeam_channel::bounded(spans_max.max(1));
-        Self {
-            sender,
-            receiver,
-            exported: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-        }
-    }
-
-    /// Queues a span, or drops and counts it when the queue is full. It never waits. It also never
-    /// wakes a thread, because the exporting thread polls the queue instead of sleeping on it.
-    pub(crate) fn offer(&self, record: Arc<SpanRecord>) {
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
-            self.sender.try_send(record)
-        {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Takes up to `spans_max` waiting spans.
-    pub(crate) fn take(&self, spans_max: usize) -> impl Iterator<Item = Arc<SpanRecord>> {
-        self.receiver.try_iter().take(spans_max)
-    }
-
-    /// Returns the counts of the offered spans. The count of spans left out by sampling is unknown
-    /// here.
-    pub(crate) fn stats(&self) -> ExportStats {
-        ExportStats {
-            exported: self.exported.load(Ordering::Relaxed),
-            dropped: self.dropped.load(Ordering::Relaxed),
-            failed: self.failed.load(Ordering::Relaxed),
-            left_out: 0,
-            queued: self.receiver.len() as u64,
-        }
-    }
-}
 
 /// Receiver of spans.
 #[derive(Clone, Debug)]
@@ -142,6 +82,10 @@ pub(crate) struct OtlpExport {
     /// Time of the last warning, and whether the last round failed.
     warned: Option<Instant>,
     failing: bool,
+    /// Number of spans lost before the present failures began.
+    lost_before: u64,
+    /// Time of the next attempt, and the pause before it, after a failed round.
+    retry: Option<(Instant, Duration)>,
 }
 
 impl OtlpExport {
@@ -161,6 +105,8 @@ impl OtlpExport {
             broken: None,
             warned: None,
             failing: false,
+            lost_before: 0,
+            retry: None,
         }
     }
 
@@ -175,9 +121,16 @@ impl OtlpExport {
         }
     }
 
+    /// Exports the present queue like [`Self::round`], except in the pause after a failed round.
+    pub(crate) async fn round_if_due(&mut self) {
+        if self.retry.is_none_or(|(at, _)| Instant::now() >= at) {
+            self.round().await;
+        }
+    }
+
     /// Exports the present queue, all services at once. Returns after at most [`EXPORT_TIMEOUT`],
     /// with whether any span was taken from the queue. Must be called inside a tokio runtime.
-    pub(crate) async fn round(&mut self) -> bool {
+    async fn round(&mut self) -> bool {
         self.check();
         let mut services: BTreeMap<&'static str, Vec<Arc<SpanRecord>>> = BTreeMap::new();
         let mut oldest_ns = None;
@@ -189,12 +142,12 @@ impl OtlpExport {
         let waited = Duration::from_nanos(unix_nanos().saturating_sub(oldest_ns));
         metrics::histogram!(QUEUE_WAIT_SECONDS).record(waited);
         let mut calls = JoinSet::new();
-        let mut failure = None;
+        let (mut failure, mut not_taken) = (None, Vec::new());
         for (service, records) in services {
             let exporter = match self.exporter(service) {
                 Ok(exporter) => exporter,
                 Err(reason) => {
-                    self.queue.failed.fetch_add(records.len() as u64, Ordering::Relaxed);
+                    not_taken.extend(records);
                     failure = Some(reason);
                     continue;
                 }
@@ -205,10 +158,16 @@ impl OtlpExport {
         while let Some(done) = calls.join_next().await {
             match done {
                 Ok(Ok(())) => {}
-                Ok(Err(reason)) => failure = Some(reason),
+                Ok(Err((reason, records))) => {
+                    not_taken.extend(records);
+                    failure = Some(reason);
+                }
                 Err(join) => failure = Some(join.to_string()),
             }
         }
+        self.queue.put_back(not_taken);
+        let pause = self.retry.map_or(RETRY_PAUSE, |(_, pause)| (pause * 2).min(RETRY_PAUSE_MAX));
+        self.retry = failure.as_ref().map(|_| (Instant::now() + pause, pause));
         self.report(failure);
         true
     }
@@ -237,22 +196,47 @@ impl OtlpExport {
         }
     }
 
-    /// Logs the first failure, an occasional reminder, and the recovery. Passwords are redacted.
+    /// Returns the number of spans that were lost so far.
+    fn lost(&self) -> u64 {
+        let ExportStats { dropped, failed, .. } = self.queue.stats();
+        dropped + failed
+    }
+
+    /// Ends the export. What is left is given up, and the log says how much was lost.
+    fn end(&self) {
+        self.queue.give_up();
+        let ExportStats { exported, dropped, failed, .. } = self.queue.stats();
+        if dropped + failed > 0 {
+            let endpoint = redacted(&self.collector.endpoint);
+            warn!(%endpoint, exported, failed, dropped, "spans were lost");
+        }
+    }
+
+    /// Logs the first failure, an occasional reminder, and the recovery with the number of spans
+    /// that were lost meanwhile. Passwords are redacted.
     fn report(&mut self, failure: Option<String>) {
         let endpoint = redacted(&self.collector.endpoint);
         match failure {
             None if self.failing => {
                 self.failing = false;
                 self.warned = None;
-                info!(%endpoint, "trace export works again");
+                let lost_spans = self.lost() - self.lost_before;
+                info!(%endpoint, lost_spans, "trace export works again");
             }
             None => {}
             Some(reason) => {
-                self.failing = true;
+                if !self.failing {
+                    self.failing = true;
+                    self.lost_before = self.lost();
+                }
+                let (kept_spans, lost_spans) = (self.queue.stats().queued, self.lost());
                 if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
                     self.warned = Some(Instant::now());
                     let reason = reason.replace(&self.collector.endpoint, &endpoint);
-                    warn!(%endpoint, %reason, "trace export fails, spans are dropped");
+                    warn!(
+                        %endpoint, %reason, kept_spans, lost_spans,
+                        "trace export fails, spans are kept while there is room"
+                    );
                 }
             }
         }
@@ -289,26 +273,26 @@ fn build_exporter(
 }
 
 /// Exports one service's spans in messages of bounded size, with one deadline for all of them.
+/// Returns the reason of a failure with the spans that were not taken.
 async fn export_service(
     exporter: &SpanExporter,
     queue: &ExportQueue,
-    records: Vec<Arc<SpanRecord>>,
-) -> Result<(), String> {
-    let mut left = records.len();
+    mut records: Vec<Arc<SpanRecord>>,
+) -> Result<(), (String, Vec<Arc<SpanRecord>>)> {
+    let mut taken = 0;
     let sends = async {
         for batch in batches(&records) {
             let spans: Vec<SpanData> = batch.iter().map(|record| span_data(record)).collect();
             exporter.export(spans).await.map_err(|error| error.to_string())?;
-            left -= batch.len();
-            queue.exported.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            taken += batch.len();
+            queue.note_exported(batch.len());
         }
         Ok(())
     };
     let result = tokio::time::timeout(EXPORT_TIMEOUT, sends)
         .await
         .unwrap_or_else(|_| Err("deadline exceeded".to_owned()));
-    queue.failed.fetch_add(left as u64, Ordering::Relaxed);
-    result
+    result.map_err(|reason| (reason, records.split_off(taken)))
 }
 
 /// Splits `records` into runs within the span and byte limits. Every run has at least one span.
@@ -417,7 +401,7 @@ pub(crate) async fn run(
             break;
         }
         if let Some(export) = &mut export {
-            export.round().await;
+            export.round_if_due().await;
         }
         if unix_nanos() >= upkeep_due {
             upkeep();
@@ -426,9 +410,9 @@ pub(crate) async fn run(
     }
     if let Some(mut export) = export {
         let drained = async { while export.round().await && !export.failing {} };
-        if tokio::time::timeout(drain, drained).await.is_err() {
-            warn!("spans were left unexported at shutdown");
-        }
+        // What does not fit into this time is counted as lost.
+        let _ = tokio::time::timeout(drain, drained).await;
+        export.end();
     }
 }
 
@@ -454,17 +438,6 @@ mod tests {
             busy: vec![(1, 2); busy],
             links: Vec::new(),
         })
-    }
-
-    #[test]
-    fn full_queue_drops_and_counts() {
-        let queue = ExportQueue::new(2);
-        for _ in 0..5 {
-            queue.offer(record(0));
-        }
-        assert_eq!((queue.stats().dropped, queue.stats().queued), (3, 2));
-        assert_eq!(queue.take(1).count(), 1);
-        assert_eq!((queue.stats().dropped, queue.stats().queued), (3, 1));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::export::ExportQueue;
+use crate::export_queue::ExportQueue;
 use crate::record::SpanRecord;
 use crate::sampling::Sampling;
 

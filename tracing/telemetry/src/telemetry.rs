@@ -19,7 +19,8 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 use crate::config::{Config, LogFormat};
 use crate::error::Error;
-use crate::export::{self, Collector, ExportQueue, ExportStats, OtlpExport};
+use crate::export::{self, Collector, OtlpExport};
+use crate::export_queue::{ExportQueue, ExportStats};
 use crate::process::Process;
 use crate::recorder::Recorder;
 use crate::resource::Resource;
@@ -356,9 +357,9 @@ pub fn describe_metrics() {
     describe_counter!(RING_DROPPED, count, "Spans that the ring of recent traces had no room for");
     describe_counter!(EXPORTED, count, "Spans handed to the OTLP endpoint");
     describe_counter!(DROPPED, count, "Spans lost because the queue to the exporter was full");
-    describe_counter!(FAILED, count, "Spans that the OTLP endpoint did not take");
+    describe_counter!(FAILED, count, "Spans given up because the OTLP endpoint did not take them");
     describe_counter!(LEFT_OUT, count, "Spans of traces that sampling did not choose for export");
-    describe_gauge!(QUEUED, count, "Spans that wait for export");
+    describe_gauge!(QUEUED, count, "Spans that wait for export or are on their way");
     let text =
         "From the end of the oldest span that waited until it is exported, per round of exports";
     describe_histogram!(QUEUE_WAIT_SECONDS, Unit::Seconds, text);

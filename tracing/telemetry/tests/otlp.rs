@@ -55,13 +55,19 @@ fn text(attributes: &[KeyValue], key: &str) -> String {
 
 /// Starts a receiver on a free port of its own runtime thread.
 fn receiver() -> (SocketAddr, Received) {
+    receiver_on("127.0.0.1:0")
+}
+
+/// Starts a receiver on this address.
+fn receiver_on(address: &str) -> (SocketAddr, Received) {
+    let bound = address.to_owned();
     let received = Received::default();
     let service = TraceServiceServer::new(Receiver(Arc::clone(&received)));
     let (address_sender, address) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let listener = TcpListener::bind(bound).await.unwrap();
             address_sender.send(listener.local_addr().unwrap()).unwrap();
             let server = tonic::transport::Server::builder().add_service(service);
             server.serve_with_incoming(TcpListenerStream::new(listener)).await.unwrap();
@@ -197,7 +203,7 @@ fn kinds_and_failures_are_exported() {
 }
 
 #[test]
-fn thousands_of_spans_arrive_exactly_once() {
+fn thousands_of_spans_all_arrive() {
     let (address, received) = receiver();
     let telemetry = telemetry(format!("http://{address}"), 100_000);
     let subscriber = tracing_subscriber::registry().with(telemetry.layer());
@@ -210,7 +216,12 @@ fn thousands_of_spans_arrive_exactly_once() {
     telemetry.shutdown();
     let received = received.lock().unwrap();
     let ids: BTreeSet<&[u8]> = received.iter().map(|(_, span)| span.span_id.as_slice()).collect();
-    assert_eq!((received.len(), ids.len()), (20_001, 20_001));
+    assert_eq!(ids.len(), 20_001);
+    let again = received.len() - ids.len();
+    assert!(
+        again < 20_001,
+        "on a stalled machine, a call may arrive although it timed out: {again}"
+    );
 }
 
 /// Records `spans` spans against `endpoint` and returns how long recording and shutdown took.
@@ -240,6 +251,41 @@ fn endpoint_that_refuses_is_harmless() {
 }
 
 #[test]
+fn endpoint_that_was_dead_for_a_while_gets_every_span() {
+    // The port is free after this, until the receiver listens on it.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let telemetry = telemetry(format!("http://{port}"), 1_000);
+    let subscriber = tracing_subscriber::registry().with(telemetry.layer());
+    tracing::subscriber::with_default(subscriber, || {
+        for _ in 0..20 {
+            payload();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let stats = telemetry.export_stats();
+    assert_eq!((stats.exported, stats.failed, stats.dropped), (0, 0, 0), "{stats:?}");
+    let received = receiver_on(&port.to_string()).1;
+    let start = Instant::now();
+    while telemetry.export_stats().exported < 120 && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    telemetry.shutdown();
+    let stats = telemetry.export_stats();
+    assert_eq!((stats.exported, stats.failed, stats.dropped, stats.queued), (120, 0, 0, 0));
+    let received = received.lock().unwrap();
+    let ids: BTreeSet<&[u8]> = received.iter().map(|(_, span)| span.span_id.as_slice()).collect();
+    assert_eq!(ids.len(), 120);
+}
+
+#[test]
+fn endpoint_that_is_dead_for_good_leaves_no_span_uncounted() {
+    let (telemetry, ..) = record_against("http://127.0.0.1:1".to_owned(), 64, 5_000);
+    let stats = telemetry.export_stats();
+    assert_eq!((stats.exported, stats.queued), (0, 0), "{stats:?}");
+    assert_eq!(stats.failed + stats.dropped, 5_000, "{stats:?}");
+}
+
+#[test]
 fn endpoint_that_is_malformed_is_harmless() {
     for endpoint in ["not an endpoint", "http://[::1", "://"] {
         let (telemetry, ..) = record_against(endpoint.to_owned(), 100, 50);
@@ -257,7 +303,8 @@ fn endpoint_that_never_answers_fills_the_queue_which_drops_and_never_blocks() {
     assert!(shutdown <= Duration::from_millis(5_500), "{shutdown:?}");
     let stats = telemetry.export_stats();
     assert!(stats.dropped > 40_000, "{stats:?}");
-    assert_eq!(stats.exported, 0);
+    assert_eq!((stats.exported, stats.queued), (0, 0));
+    assert_eq!(stats.failed + stats.dropped, 50_000, "{stats:?}");
 }
 
 #[test]
