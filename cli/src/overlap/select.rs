@@ -39,6 +39,10 @@ pub struct SelectArgs {
     /// Only payloads that took this long or longer
     #[arg(long, value_name = "MS", value_parser = parse_ms)]
     pub min_ms: Option<u64>,
+    /// Only payloads whose root span, or the process that made it, has this attribute, such as
+    /// run=x after --otlp.resource run=x
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_tag)]
+    pub tag: Vec<(String, String)>,
     /// Analyse the newest N payloads
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = parse_count)]
     pub limit: usize,
@@ -74,6 +78,11 @@ pub enum Preset {
 
 fn parse_count(text: &str) -> Result<usize, &'static str> {
     text.parse().ok().filter(|count| *count > 0).ok_or("expected a number above 0")
+}
+
+fn parse_tag(text: &str) -> Result<(String, String), &'static str> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    if key.is_empty() { Err("expected KEY=VALUE") } else { Ok((key.to_owned(), value.to_owned())) }
 }
 
 /// Parses milliseconds into nanoseconds.
@@ -122,6 +131,7 @@ impl SelectArgs {
             first_block: first.filter(|first| *first != 0),
             last_block: last.filter(|last| *last != u64::MAX),
             least_ns: self.min_ms,
+            tags: self.tag.clone(),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::clocks::{Clock, Observations, align, ready_ns};
 use crate::doubt::Doubt;
 use crate::filter::Filter;
 use crate::intervals::Intervals;
-use crate::model::{Problems, Span, TraceId};
+use crate::model::{Attribute, Problems, Span, TraceId};
 use crate::notes::notes;
 use crate::payloads::{Index, Payload};
 use crate::report::{Distribution, QueueGap, Report, Summary, Thresholds, Totals, Verdict};
@@ -64,6 +64,10 @@ struct Analysed {
     if_idle: Option<Box<PayloadReport>>,
     /// Hosts of the spans on both sides.
     hosts: Vec<Arc<str>>,
+    /// `service.instance.id` of the process that made the root.
+    instance: Option<String>,
+    /// Whether the root says that side B worked, and none of its spans is in the input.
+    lost_side_b: bool,
 }
 
 /// Times from ready to taken, for one name in one payload.
@@ -178,8 +182,11 @@ impl Aggregate {
         });
         self.timeline_spans += timeline.as_ref().map_or(0, |kept| kept.members.len());
         let window = (root.start_ns, root.end_ns);
+        let instance = root.resource_attribute("service.instance.id").map(str::to_owned);
+        let worked = root.attribute("overlap.b_us").and_then(Attribute::as_u64);
+        let lost_side_b = report.b_spans == 0 && worked.is_some_and(|us| us > 0);
         let detail = Some(PayloadDetail { a, b, window, timeline });
-        Analysed { report, detail, gaps, if_idle, hosts }
+        Analysed { report, detail, gaps, if_idle, hosts, instance, lost_side_b }
     }
 
     /// Keeps only the youngest payloads, in order of start.
@@ -215,6 +222,10 @@ impl Aggregate {
             false => std::mem::take(&mut self.options.align),
         };
         self.resolve(&clocks);
+        let instances: HashSet<&str> =
+            self.payloads.iter().filter_map(|one| one.instance.as_deref()).collect();
+        let processes = instances.len();
+        let lost_sides = self.payloads.iter().filter(|one| one.lost_side_b).count();
         let (payloads, details): (Vec<_>, Vec<_>) =
             self.payloads.into_iter().map(|one| (one.report, one.detail)).unzip();
         let all: Vec<&PayloadReport> = payloads.iter().collect();
@@ -229,7 +240,9 @@ impl Aggregate {
             filter: self.options.filter,
             thresholds: self.thresholds,
             verdict: verdict(&self.thresholds, &payloads),
-            partial: problems.lost_something() || payloads.iter().any(|one| one.orphans > 0),
+            partial: problems.lost_something()
+                || lost_sides > 0
+                || payloads.iter().any(|one| one.orphans > 0),
             problems,
             notes: Vec::new(),
             spans: self.spans,
@@ -246,6 +259,9 @@ impl Aggregate {
             summary,
             payloads,
             details,
+            processes,
+            lost_sides,
+            limit: self.options.limit,
         };
         report.notes = notes(&report);
         report

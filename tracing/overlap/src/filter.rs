@@ -19,6 +19,8 @@ pub struct Filter {
     pub last_block: Option<u64>,
     /// Minimum length of the root span, in nanoseconds.
     pub least_ns: Option<u64>,
+    /// Attributes that the root span, or the process that made it, must have with these values.
+    pub tags: Vec<(String, String)>,
 }
 
 impl Filter {
@@ -33,7 +35,12 @@ impl Filter {
         let below = |most: Option<u64>, value: Option<u64>| {
             most.is_none_or(|most| value.is_some_and(|value| value <= most))
         };
+        let has = |(key, value): &(String, String)| {
+            let own = root.attribute(key).is_some_and(|own| own.to_string() == *value);
+            own || root.resource_attribute(key).is_some_and(|of_process| of_process == value)
+        };
         service
+            && self.tags.iter().all(has)
             && above(self.since_unix_ns, Some(root.start_ns))
             && self.until_unix_ns.is_none_or(|until| root.start_ns < until)
             && above(self.first_block, block_number)

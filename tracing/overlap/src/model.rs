@@ -109,6 +109,8 @@ pub struct Span {
     /// Host whose clock timed the span: `k8s.node.name`, or else `host.name`,
     /// `service.instance.id`, or the service.
     pub host: Arc<str>,
+    /// Text attributes of the process that made the span, except `service.name`.
+    pub resource: Arc<[(String, String)]>,
     /// Role of the span in a call.
     pub kind: Kind,
     /// Operation name.
@@ -129,6 +131,11 @@ impl Span {
     /// Returns the first attribute called `key`.
     pub fn attribute(&self, key: &str) -> Option<&Attribute> {
         self.attributes.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    /// Returns the first attribute of the process called `key`.
+    pub fn resource_attribute(&self, key: &str) -> Option<&str> {
+        self.resource.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     /// Returns the length in nanoseconds.

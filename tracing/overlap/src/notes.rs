@@ -23,6 +23,18 @@ pub(crate) fn notes(report: &Report) -> Vec<String> {
             notes.push(format!("{n} {what}"));
         }
     };
+    // Without this, several runs of one collector become one verdict.
+    note(if report.processes > 1 { report.processes } else { 0 }, "processes made the payloads, perhaps in several runs; `--tag service.instance.id=ID` or a tag of a run's own takes one".to_owned());
+    note(
+        report.lost_sides,
+        "payloads lost all spans of side B: they say that the workers were busy (`overlap.b_us`)"
+            .to_owned(),
+    );
+    let at_limit = report.payloads.len() + report.filtered >= report.limit;
+    note(
+        if at_limit { report.limit } else { 0 },
+        "payloads at most are read (`--limit`), so older ones may be missing".to_owned(),
+    );
     let (a, b) = (report.selection.a.label(), report.selection.b.label());
     note(report.filtered, "payloads were left out by the filters".to_owned());
     note(count(|one| one.a_ns == 0), format!("payloads without work on side A ({a})"));

@@ -251,6 +251,15 @@ pub struct Report {
     /// Details of each payload that is shown.
     #[serde(skip)]
     pub(crate) details: Vec<Option<PayloadDetail>>,
+    /// Number of processes that made the payloads, as far as they say which they are.
+    #[serde(skip)]
+    pub(crate) processes: usize,
+    /// Number of payloads that say that side B worked, without any of its spans.
+    #[serde(skip)]
+    pub(crate) lost_sides: usize,
+    /// Maximum number of payloads.
+    #[serde(skip)]
+    pub(crate) limit: usize,
 }
 
 impl Report {

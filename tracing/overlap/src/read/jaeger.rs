@@ -4,6 +4,7 @@
 //! <https://www.jaegertracing.io/docs/latest/architecture/apis/>
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{MapAccess, SeqAccess};
@@ -167,6 +168,7 @@ impl RawSpan {
             parent,
             service: self.process_id.into(),
             host: "".into(),
+            resource: Arc::default(),
             kind,
             name: self.operation_name,
             start_ns,

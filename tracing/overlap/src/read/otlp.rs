@@ -3,6 +3,7 @@
 //! <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -146,6 +147,7 @@ impl RawSpan<'_> {
             parent: self.parent.as_deref().and_then(span_id),
             service: "".into(),
             host: "".into(),
+            resource: Arc::default(),
             kind: kind(&self.kind),
             name: self.name,
             start_ns: u64::try_from(self.start.0).ok()?,

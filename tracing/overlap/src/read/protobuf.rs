@@ -4,6 +4,8 @@
 //!
 //! <https://opentelemetry.io/docs/specs/otlp/>, <https://protobuf.dev/programming-guides/encoding/>
 
+use std::sync::Arc;
+
 use serde_json::{Value as Json, json};
 
 use super::origin::Origin;
@@ -203,6 +205,7 @@ fn span(bytes: &[u8]) -> Option<Span> {
         parent: None,
         service: "".into(),
         host: "".into(),
+        resource: Arc::default(),
         kind: Kind::Other,
         name: String::new(),
         start_ns: 0,

@@ -11,6 +11,7 @@ pub fn span(id: u64, parent: u64, name: &str, start_ns: u64, end_ns: u64) -> Spa
         parent: (parent != 0).then_some(SpanId(parent)),
         service: "executor".into(),
         host: "left".into(),
+        resource: std::sync::Arc::default(),
         kind: Kind::Other,
         name: name.to_owned(),
         start_ns,

@@ -32,6 +32,7 @@ fn report(shapes: impl IntoIterator<Item = Shape>, hash: impl Fn(u64) -> Option<
                 parent: (id > 1).then_some(SpanId(1)),
                 service: "executor".into(),
                 host: "host".into(),
+                resource: std::sync::Arc::default(),
                 kind: Kind::Other,
                 name: name.to_owned(),
                 start_ns: (n as u64 * 1_000_000 + start) * 1_000,

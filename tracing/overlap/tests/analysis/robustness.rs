@@ -4,8 +4,8 @@
 use crate::common::{input, span};
 use proptest::prelude::*;
 use tandem_overlap::{
-    Attribute, Busy, Doubt, Input, Link, Pattern, Preset, Selection, Side, Span, SpanId, TraceId,
-    Verdict, analyze, html, json, read, text,
+    Analyzer, Attribute, Busy, Doubt, Input, Link, Options, Pattern, Preset, Selection, Side, Span,
+    SpanId, TraceId, Verdict, analyze, html, json, read, text,
 };
 
 const OTLP: &str = include_str!("../fixtures/hand_counted.otlp.json");
@@ -133,6 +133,73 @@ fn missing_parent_keeps_the_span_and_marks_the_answer() {
     assert!(report.partial);
     assert_eq!((one.orphans, one.b_ns, one.both_ns), (1, 50, 40));
     assert_eq!(one.verdict, Some(Verdict::Parallel), "40 of 50");
+}
+
+#[test]
+fn ancestors_of_the_root_are_neither_members_nor_lost() {
+    // The span above `rpc` is of a caller that exports elsewhere, or nowhere.
+    let spans = vec![
+        span(9, 99, "rpc", 0, 101),
+        span(1, 9, "on_new_payload", 0, 100),
+        span(2, 1, "payload processor", 0, 60),
+        span(3, 1, "state root, while executing", 20, 50),
+        span(4, 1, "state root, after execution", 60, 90),
+        span(5, 9, "validate_blobs", 10, 20),
+    ];
+    let report = analyze(input(spans), &Selection::default(), 10);
+    let one = &report.payloads[0];
+    assert!(!report.partial, "{:?}", report.notes);
+    assert_eq!((one.spans, one.orphans), (5, 0), "all but rpc");
+    assert_eq!((one.a_ns, one.b_ns, one.both_ns), (60, 60, 30));
+    let path: Vec<_> = one.critical_path.iter().map(|step| (&*step.name, step.ns)).collect();
+    assert_eq!(
+        path,
+        [("payload processor", 60), ("state root, after execution", 30), ("on_new_payload", 10)]
+    );
+}
+
+#[test]
+fn two_runs_in_one_file_are_noticed_and_told_apart_by_a_tag() {
+    let mut spans = Vec::new();
+    for (run, b_start) in [("one", 0_u64), ("two", 50)] {
+        let resource: std::sync::Arc<[(String, String)]> =
+            [("service.instance.id", run), ("run", run)]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into();
+        for (id, name, start, end) in [
+            (1, "on_new_payload", 0, 100),
+            (2, "payload processor", 0, 50),
+            (3, "state root, while executing", b_start, b_start + 50),
+        ] {
+            let mut span = span(id, u64::from(id != 1), name, start, end);
+            (span.trace_id, span.resource) = (TraceId(2 + u128::from(b_start)), resource.clone());
+            spans.push(span);
+        }
+    }
+    let report = analyze(input(spans.clone()), &Selection::default(), 10);
+    assert_eq!(report.payloads.len(), 2);
+    assert!(report.notes.iter().any(|note| note.starts_with("2 processes")), "{:?}", report.notes);
+    let mut options = Options::new(Selection::default(), 10);
+    options.filter.tags = vec![("run".to_owned(), "two".to_owned())];
+    let mut analyzer = Analyzer::new(options, None);
+    analyzer.add(input(spans.clone()));
+    let report = analyzer.finish();
+    assert_eq!(report.payloads.len(), 1);
+    assert_eq!(report.verdict, Some(Verdict::Sequential));
+    assert!(!report.notes.iter().any(|note| note.contains("processes")), "{:?}", report.notes);
+    let limited = analyze(input(spans), &Selection::default(), 1);
+    assert!(limited.notes.iter().any(|note| note.contains("--limit")), "{:?}", limited.notes);
+}
+
+#[test]
+fn side_that_a_failed_export_lost_is_missed() {
+    let mut root = span(1, 0, "on_new_payload", 0, 100);
+    let spans = |root: &Span| vec![root.clone(), span(2, 1, "payload processor", 0, 50)];
+    assert!(!analyze(input(spans(&root)), &Selection::default(), 10).partial);
+    root.attributes.push(("overlap.b_us".to_owned(), Attribute::Int(7)));
+    let report = analyze(input(spans(&root)), &Selection::default(), 10);
+    assert!(report.partial);
+    assert!(report.notes.iter().any(|note| note.contains("lost all spans of side B")));
 }
 
 #[test]

@@ -193,6 +193,7 @@ fn payload(trace: u128, spans: u64, start: u64) -> Vec<Span> {
             parent: (id > 1).then_some(SpanId(1)),
             service: "executor".into(),
             host: "host".into(),
+            resource: std::sync::Arc::default(),
             kind: Kind::Other,
             name: ["on_new_payload", "payload processor", "storage worker"]
                 [usize::try_from(id - 1).unwrap().min(2)]
