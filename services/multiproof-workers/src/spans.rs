@@ -2,7 +2,10 @@
 
 use crate::lane::{Counts, Lane, union};
 use parking_lot::Mutex;
-use std::mem;
+use std::{
+    mem,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 use tandem_primitives::BlockNumber;
 use tandem_telemetry::{BusyIntervals, BusyLog};
 use tracing::{Span, debug_span, field::Empty};
@@ -12,6 +15,8 @@ pub struct BlockSpans {
     number: BlockNumber,
     threads: Box<[Mutex<Option<ThreadSpan>>]>,
     counts: Mutex<Counts>,
+    /// Whether a proof thread has read for the block.
+    has_read: AtomicBool,
     lane: Lane,
 }
 
@@ -27,7 +32,13 @@ impl BlockSpans {
     /// Creates the spans for a block and a number of proof threads, as children of `parent`.
     pub fn new(parent: Span, number: BlockNumber, threads: usize) -> Self {
         let threads = (0..threads).map(|_| Mutex::default()).collect();
-        Self { number, threads, counts: Mutex::default(), lane: Lane::new(parent) }
+        Self {
+            number,
+            threads,
+            counts: Mutex::default(),
+            has_read: AtomicBool::new(false),
+            lane: Lane::new(parent),
+        }
     }
 
     /// Runs a job on its proof thread. The thread is busy meanwhile. The job gets the thread's span
@@ -47,7 +58,12 @@ impl BlockSpans {
         own.jobs += 1;
         own.targets += targets as u64;
         let _working = own.busy.enter();
-        job(&own.span)
+        if self.has_read.swap(true, Relaxed) {
+            return job(&own.span);
+        }
+        // The first call for the block is a span at storage-writer, so that the edge between the
+        // services shows. A span for each call would be too many.
+        self.lane.parent().in_scope(|| job(&own.span))
     }
 
     /// Returns the log of busy intervals, if spans are recorded.

@@ -18,7 +18,7 @@ use tandem_store::{
     Batch, Durability,
     tables::{Canonical, Code, Pending as PendingTable, Proven, ReverseDiffs, Transactions},
 };
-use tracing::{debug, error, info, info_span, warn};
+use tracing::{Span, debug, debug_span, error, info, info_span, warn};
 
 /// Messages that may wait for the persist thread; a sender waits while the mailbox is full.
 pub const MAILBOX: usize = 16;
@@ -252,7 +252,13 @@ impl Persister {
 
     pub(crate) fn write(&self, batch: Batch<'_>, block: BlockId) -> Result<(), Error> {
         let bytes = batch.byte_len();
-        let _span = info_span!("write_batch", block.number = block.number, bytes).entered();
+        // A trace of its own for each batch of the background would crowd the payloads out.
+        let span = if Span::current().is_none() {
+            debug_span!("write_batch", block.number = block.number, bytes)
+        } else {
+            info_span!("write_batch", block.number = block.number, bytes)
+        };
+        let _entered = span.enter();
         // Not synced even under the sync policy: blocks and forkchoice are on the disk, and
         // everything in this batch can be rebuilt from them.
         Ok(self.shared.store.write(batch, Durability::Process)?)

@@ -146,6 +146,12 @@ async fn one_payload_of_one_process_is_one_tree() {
     let spans = whole_trace(&mut endpoints.engine(), &receiver, corpus.payloads(), &ALWAYS).await;
     let services = BTreeSet::from(["executor", "multiproof-workers", "storage-writer"]);
     assert_eq!(values(&spans, "service.name"), services);
+    let execution = spans.iter().find(|span| span.name == "payload processor").unwrap();
+    for piece in spans.iter().filter(|span| span.name == "state root, while executing") {
+        assert!(piece.start_ns <= piece.end_ns && piece.end_ns < execution.end_ns);
+    }
+    let after = spans.iter().filter(|span| span.name == "state root, after execution");
+    assert!(after.map(|piece| piece.start_ns).min() > Some(execution.start_ns));
     // One process has the same attributes for all its services.
     for (key, value) in [
         ("k8s.pod.name", "tandem-0"),
@@ -201,6 +207,13 @@ async fn one_payload_of_six_processes_is_one_tree_also_when_only_slow_ones_are_e
         let is_server = ACROSS.contains(&&*span.name);
         assert_eq!(span.kind, if is_server { SERVER } else { INTERNAL }, "{}", span.name);
     }
+    // What a worker reads is an edge between services: its first call for a block is a span.
+    let all = receiver.spans();
+    let of_worker = |span: &Span| {
+        let parent = all.iter().find(|one| one.trace == span.trace && one.id == span.parent);
+        parent.is_some_and(|parent| parent.name == "process_block")
+    };
+    assert!(all.iter().any(|span| span.name == "storage_call" && of_worker(span)));
     assert!(six.stop().0.success(), "{}", six.log());
 }
 
@@ -267,7 +280,7 @@ async fn an_invalid_payload_is_a_failed_span_with_its_reason() {
     send_payload(&mut engine, &blocks.next().unwrap()).await.unwrap();
     let mut wrong = blocks.next().unwrap();
     wrong.params[0]["gasUsed"] = "0x1".into();
-    let answer = engine.call(wrong.method.clone(), wrong.params).await.unwrap();
+    let answer = engine.call(&wrong.method, wrong.params).await.unwrap();
     assert_eq!(answer["status"], "INVALID");
     assert!(node.terminate().0.success());
     let spans = receiver.spans();

@@ -240,7 +240,7 @@ impl BaseReads for Client {
     fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
         parts::walk_trie(targets, |part| {
             let send = unary!(walk_trie, v1::WalkTrieRequest);
-            Ok(self.call(self.read("walk_trie"), part, send)?.try_into()?)
+            Ok(self.call(self.read("walk_trie").traced(), part, send)?.try_into()?)
         })
     }
 }

@@ -35,6 +35,11 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
+    /// Returns these settings for a call in which the caller's span continues, if it has one.
+    pub fn traced(self) -> Self {
+        Self { traced: true, ..self }
+    }
+
     /// Returns these settings without a retry after a loss.
     pub fn once(self) -> Self {
         Self { retry: false, ..self }

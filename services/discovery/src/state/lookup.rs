@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tandem_discv4::{Node, PublicKey, distance, node_id};
 use tandem_primitives::B256;
-use tracing::Span;
+use tracing::{Span, field::Empty, info_span};
 
 /// Number of nodes that a lookup seeks: `k` of the protocol.
 pub const K: usize = 16;
@@ -89,6 +89,11 @@ impl Lookup {
 
     /// Records whether a node that was asked has answered.
     pub fn settle(&mut self, node: &Node, answered: bool) {
+        // A lookup without an answer has no trace: a node that reaches no other would fill the
+        // collector.
+        if answered && self.span.is_none() {
+            self.span = info_span!("lookup", asked = Empty, found = Empty);
+        }
         let distance = distance(&self.hash, &node.id());
         if let Ok(place) = self.candidates.binary_search_by(|other| other.distance.cmp(&distance)) {
             let candidate = &mut self.candidates[place];
@@ -163,6 +168,18 @@ mod tests {
         }
         assert!(sorted[..16].iter().all(|node| asked.contains(&node.id())));
         assert!(asked.len() < 80, "{} of 300 asked", asked.len());
+    }
+
+    #[test]
+    fn lookup_has_no_trace_before_a_node_answers() {
+        let mut rng = StdRng::seed_from_u64(3);
+        let mut lookup = lookup(usize::MAX);
+        (0..2).for_each(|_| assert!(lookup.add(node(&mut rng))));
+        let [first, second] = [lookup.next().unwrap(), lookup.next().unwrap()];
+        lookup.settle(&first, false);
+        assert!(lookup.span.is_none());
+        lookup.settle(&second, true);
+        assert!(!lookup.span.is_none());
     }
 
     #[test]

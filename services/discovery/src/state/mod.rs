@@ -437,8 +437,6 @@ impl State {
         }
         if !lookup.is_finished() {
             self.counters.lookups += 1;
-            lookup.span =
-                info_span!("lookup", asked = tracing::field::Empty, found = tracing::field::Empty);
         }
         self.lookup = Some(lookup);
         self.lookup_moved = true;
