@@ -60,7 +60,7 @@ fn each_job_is_a_span_below_its_thread() {
     // 41 keys in 7 jobs, no more than 8 for two threads, and the tops of the 15 untouched shards in
     // 3.
     assert_eq!(jobs.len(), 10);
-    // What the lane says is exactly what the workers say, and what the executor is told.
+    // The lane has exactly the times of the workers, and the executor is told the same.
     let busy = |names: &[&str]| {
         let spans = names.iter().flat_map(|name| named(name));
         union(spans.flat_map(|span| span.busy.clone()).collect())

@@ -410,7 +410,7 @@ pub(crate) async fn run(
     }
     if let Some(mut export) = export {
         let drained = async { while export.round().await && !export.failing {} };
-        // What does not fit into this time is counted as lost.
+        // Spans that do not fit into this time are counted as lost.
         let _ = tokio::time::timeout(drain, drained).await;
         export.end();
     }

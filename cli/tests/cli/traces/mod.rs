@@ -207,7 +207,7 @@ async fn one_payload_of_six_processes_is_one_tree_also_when_only_slow_ones_are_e
         let is_server = ACROSS.contains(&&*span.name);
         assert_eq!(span.kind, if is_server { SERVER } else { INTERNAL }, "{}", span.name);
     }
-    // What a worker reads is an edge between services: its first call for a block is a span.
+    // Reads of a worker are an edge between services: its first call for a block is a span.
     let all = receiver.spans();
     let of_worker = |span: &Span| {
         let parent = all.iter().find(|one| one.trace == span.trace && one.id == span.parent);
