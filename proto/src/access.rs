@@ -44,7 +44,7 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 36] = [
+pub const RULES: [Rule; 37] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -69,6 +69,7 @@ pub const RULES: [Rule; 36] = [
     rule(STORAGE, "GetBlock", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "GetHeader", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "GetTransaction", &[EXECUTOR, OPERATOR]),
+    rule(STORAGE, "GetAccessList", &[EXECUTOR, OPERATOR]),
     // Only the executor sends blocks to workers.
     rule(WORKERS, "ProcessBlock", &[EXECUTOR]),
     rule(WORKERS, "Discard", &[EXECUTOR]),

@@ -3,7 +3,7 @@
 //! In one process, where owned values pass without messages, none of these limits apply.
 
 /// Maximum size in bytes of a message from or to storage-writer. A block has at most 10 MiB
-/// (EIP-7934), and its gas bounds its receipts and diff.
+/// (EIP-7934), and its gas bounds its receipts, its diff and its access list.
 pub const STORAGE_MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// Maximum number of state diffs in one call: more than the blocks of a branch above the base.

@@ -199,6 +199,8 @@ pub struct Block {
     pub transaction_hashes: Arc<[B256]>,
     /// Changes of the state by the block.
     pub diff: Arc<StateDiff>,
+    /// RLP of the block-level access list, `None` before Amsterdam (EIP-7928).
+    pub access_list: Option<Bytes>,
 }
 
 /// Block beyond the base, without its content.

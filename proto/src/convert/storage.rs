@@ -53,6 +53,7 @@ impl From<Block> for v1::Block {
             receipts: block.receipts.0,
             transaction_hashes: hash_list(block.transaction_hashes.iter()),
             diff: Some((&*block.diff).into()),
+            access_list: block.access_list.map(|list| list.0),
         }
     }
 }
@@ -71,6 +72,7 @@ impl TryFrom<v1::Block> for Block {
             receipts: wire.receipts.into(),
             transaction_hashes: transactions.iter().map(B256::from).collect(),
             diff: Arc::new(diff),
+            access_list: wire.access_list.map(Into::into),
         })
     }
 }
@@ -452,6 +454,20 @@ impl TryFrom<v1::GetHeaderRequest> for BlockRef {
 
     fn try_from(wire: v1::GetHeaderRequest) -> Result<Self, ConvertError> {
         nested(wire.block).at("get_header.block")
+    }
+}
+
+impl From<BlockRef> for v1::GetAccessListRequest {
+    fn from(block: BlockRef) -> Self {
+        Self { block: Some(block.into()) }
+    }
+}
+
+impl TryFrom<v1::GetAccessListRequest> for BlockRef {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetAccessListRequest) -> Result<Self, ConvertError> {
+        nested(wire.block).at("get_access_list.block")
     }
 }
 

@@ -267,6 +267,20 @@ impl TryFrom<v1::GetHeaderResponse> for Option<(BlockId, Bytes)> {
     }
 }
 
+impl From<Option<Bytes>> for v1::GetAccessListResponse {
+    fn from(list: Option<Bytes>) -> Self {
+        Self { access_list: list.map(|list| list.0) }
+    }
+}
+
+impl TryFrom<v1::GetAccessListResponse> for Option<Bytes> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::GetAccessListResponse) -> Result<Self, ConvertError> {
+        Ok(wire.access_list.map(Into::into))
+    }
+}
+
 impl From<Option<TransactionPlace>> for v1::GetTransactionResponse {
     fn from(place: Option<TransactionPlace>) -> Self {
         let place =

@@ -52,6 +52,10 @@ pub trait BlockReads: Send + Sync + 'static {
     /// Returns the position of a transaction in the canonical chain.
     fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>>;
 
+    /// Returns the RLP of a block's access list (EIP-7928). Returns `None` when the block is unknown,
+    /// is from before Amsterdam, or its list is pruned.
+    fn access_list(&self, block: BlockRef) -> Result<Option<Bytes>>;
+
     /// Returns the state diffs of these blocks, in the order of the request, with `None` for a
     /// block that is not pending. At most [`STATE_DIFFS_MAX`](crate::limits::STATE_DIFFS_MAX)
     /// blocks.

@@ -381,6 +381,7 @@ fn an_empty_message_is_refused_where_something_is_required() {
         ),
         (unset::<writer::GetBlockRequest, BlockRef>(), "get_block.block: is missing"),
         (unset::<writer::GetHeaderRequest, BlockRef>(), "get_header.block: is missing"),
+        (unset::<writer::GetAccessListRequest, BlockRef>(), "get_access_list.block: is missing"),
         (
             unset::<writer::GetTransactionRequest, B256>(),
             "get_transaction.hash: expected 32 bytes, got 0",
@@ -412,6 +413,7 @@ fn an_empty_message_is_refused_where_something_is_required() {
         // An absent value is a valid answer there.
         (unset::<writer::GetBlockResponse, Option<BlockRecord>>(), ""),
         (unset::<writer::GetTransactionResponse, Option<TransactionPlace>>(), ""),
+        (unset::<writer::GetAccessListResponse, Option<tandem_primitives::Bytes>>(), ""),
         (unset::<writer::GetKeptResponse, Option<KeptBlock>>(), ""),
         (unset::<writer::GetStateDiffsResponse, Option<Arc<StateDiff>>>(), ""),
         // Empty requests are harmless.

@@ -51,6 +51,7 @@ proptest! {
     ) {
         prop_assert_eq!(through::<writer::GetBlockRequest, _>(block), block);
         prop_assert_eq!(through::<writer::GetHeaderRequest, BlockRef>(block), block);
+        prop_assert_eq!(through::<writer::GetAccessListRequest, BlockRef>(block), block);
         prop_assert_eq!(through::<writer::GetTrieDiffRequest, _>(hash), hash);
         prop_assert_eq!(through::<writer::GetTransactionRequest, _>(hash), hash);
         prop_assert_eq!(through::<workers::DiscardRequest, _>(hash), hash);
@@ -70,6 +71,8 @@ proptest! {
         record in option::of(values::record()), block in values::block_id(), index: u32,
     ) {
         prop_assert_eq!(through::<writer::GetBlockResponse, _>(record.clone()), record.clone());
+        let list = record.as_ref().map(|record| record.body.clone());
+        prop_assert_eq!(through::<writer::GetAccessListResponse, _>(list.clone()), list);
         let header = record.map(|record| (record.id, record.header));
         prop_assert_eq!(through::<writer::GetHeaderResponse, _>(header.clone()), header);
         let place = Some(TransactionPlace { block, index });

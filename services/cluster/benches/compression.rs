@@ -95,6 +95,7 @@ fn main() {
             receipts: record.receipts,
             transaction_hashes: Arc::new([]),
             diff,
+            access_list: None,
         };
         let (read, targets) = keys(&block.diff.accounts);
         let values = storage.read_state(&read).unwrap();

@@ -2,6 +2,9 @@ use crate::chain::Limits;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
+/// Number of blocks whose access lists EIP-7928 wants to be served: 3,533 epochs of 32 slots.
+const ACCESS_LIST_BLOCKS: u64 = 3_533 * 32;
+
 /// Settings of storage-writer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -18,6 +21,8 @@ pub struct Config {
     pub backlog_blocks_max: u64,
     /// Blocks that the base can step back from its current position.
     pub reverse_diff_blocks: u64,
+    /// Blocks below the base whose access lists are kept (EIP-7928).
+    pub access_list_blocks: u64,
     /// Maximum bytes of state diffs and trie diffs of pending blocks in memory. Above it, diffs of
     /// side branches are read or computed on demand, and the base follows the head more closely.
     pub pending_memory_bytes_max: u64,
@@ -53,6 +58,7 @@ impl Config {
             unfinalized_blocks_max: 128,
             backlog_blocks_max: 64,
             reverse_diff_blocks: 10_000,
+            access_list_blocks: ACCESS_LIST_BLOCKS,
             pending_memory_bytes_max: 512 << 20,
             side_branch_bytes_max: 4 << 30,
             kept_bytes_max: 1 << 30,
@@ -73,6 +79,7 @@ impl Config {
             unfinalized_blocks_max: 8,
             backlog_blocks_max: 4,
             reverse_diff_blocks: 12,
+            access_list_blocks: 20,
             pending_memory_bytes_max: 20_000,
             ..Self::new(datadir)
         }

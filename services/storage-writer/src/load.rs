@@ -88,7 +88,7 @@ pub fn drop_unproven(shared: &Shared, suspects: Vec<Pending>) -> Result<(), Erro
         }
         warn!(block = %id, "pending block is not proven and dropped");
         let mut batch = shared.store.batch();
-        delete_pending(&mut batch, id.hash);
+        delete_pending(&mut batch, id);
         shared.store.write(batch, shared.durability())?;
         state.chain.remove(&id.hash);
         dropped.insert(id.hash);

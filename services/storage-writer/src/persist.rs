@@ -12,19 +12,21 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_actor::{Inbox, Received};
-use tandem_primitives::{BlockId, BlockNumber};
+use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::storage;
 use tandem_store::{
-    Batch, Durability,
-    tables::{Canonical, Code, Pending as PendingTable, Proven, ReverseDiffs, Transactions},
+    Batch, Durability, View,
+    tables::{
+        AccessLists, Canonical, Code, Pending as PendingTable, Proven, ReverseDiffs, Transactions,
+    },
 };
 use tracing::{Span, debug, debug_span, error, info, info_span, warn};
 
 /// Messages that may wait for the persist thread; a sender waits while the mailbox is full.
 pub const MAILBOX: usize = 16;
 
-/// Maximum number of old reverse diffs that one block removes. A block adds fewer, so that a
-/// lowered limit is reached.
+/// Maximum number of heights whose old reverse diffs one block removes, and likewise access lists. A
+/// block adds fewer, so that a lowered limit is reached.
 const PRUNED_MAX: u64 = 16;
 
 /// Time between two checks of the database's usage; an idle thread wakes only for them.
@@ -44,6 +46,8 @@ pub struct Persister {
     pub(crate) shared: Arc<Shared>,
     /// Height of the oldest reverse diff; one above the base when there is none.
     pub(crate) oldest_reverse: BlockNumber,
+    /// Height below which no access list is left; one above the base when there is none.
+    oldest_list: BlockNumber,
 }
 
 /// Guard that tells waiting callers when the thread ends, however it ends.
@@ -70,8 +74,13 @@ impl Persister {
             Some(Err(_)) => return Err(Error::Damaged("malformed reverse diff key".to_owned())),
             None => meta::base(&view)?.number + 1,
         };
+        let oldest = view.cursor::<AccessLists>(&[]).entry()?.and_then(|(key, _)| height_of(key));
+        let oldest_list = match oldest {
+            Some(height) => height,
+            None => meta::base(&view)?.number + 1,
+        };
         drop(view);
-        Ok(Self { shared, oldest_reverse })
+        Ok(Self { shared, oldest_reverse, oldest_list })
     }
 
     /// Runs the thread's loop. Messages go before blocks, so that a rewind waits for one block at
@@ -226,11 +235,13 @@ impl Persister {
         let reverse = ReverseDiff { block: id.hash, updates: undo };
         batch.put::<ReverseDiffs>(id.number, &reverse.encode());
         let oldest_reverse = self.prune_reverse_diffs(&mut batch, id.number);
+        let oldest_list = self.prune_access_lists(&mut batch, &view, id.number)?;
         batch.delete::<PendingTable>(id.hash);
         batch.delete::<Proven>(id.hash);
         meta::put_base(&mut batch, &id);
         self.write(batch, id)?;
         self.oldest_reverse = oldest_reverse;
+        self.oldest_list = oldest_list;
         Ok(())
     }
 
@@ -273,6 +284,34 @@ impl Persister {
         }
         end
     }
+
+    /// Removes access lists beyond the limit. Returns the height below which none is left.
+    fn prune_access_lists(
+        &self,
+        batch: &mut Batch<'_>,
+        view: &View<'_>,
+        newest: BlockNumber,
+    ) -> Result<BlockNumber, Error> {
+        let limit = (newest + 1).saturating_sub(self.shared.config.access_list_blocks);
+        let end = limit.min(self.oldest_list + PRUNED_MAX).max(self.oldest_list);
+        for number in self.oldest_list..end {
+            // Side branches have lists too, until they are dropped.
+            let mut cursor = view.cursor::<AccessLists>(&number.to_be_bytes());
+            while let Some((key, _)) = cursor.entry()? {
+                let Some(hash) = key.get(8..).and_then(|hash| B256::try_from(hash).ok()) else {
+                    return Err(Error::Damaged("malformed access list key".to_owned()));
+                };
+                batch.delete::<AccessLists>(BlockId::new(number, hash));
+                cursor.advance();
+            }
+        }
+        Ok(end)
+    }
+}
+
+/// Returns the height in a key of the table of access lists.
+fn height_of(key: &[u8]) -> Option<BlockNumber> {
+    key.first_chunk().map(|number| u64::from_be_bytes(*number))
 }
 
 impl State {

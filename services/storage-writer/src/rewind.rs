@@ -19,8 +19,8 @@ use tandem_proto::storage;
 use tandem_store::{
     Batch, View,
     tables::{
-        Bodies, Canonical, Code, Headers, Pending as PendingTable, Proven, Receipts, ReverseDiffs,
-        Transactions,
+        AccessLists, Bodies, Canonical, Code, Headers, Pending as PendingTable, Proven, Receipts,
+        ReverseDiffs, Transactions,
     },
 };
 use tracing::info;
@@ -126,15 +126,18 @@ fn undone(
     Ok((Pending::new(Arc::new(record), disk_bytes, true), parent))
 }
 
-/// Returns the bytes of a block's header, body and receipts in the database.
+/// Returns the bytes of a block's header, body, receipts and access list in the database.
 ///
 /// # Errors
 /// When the database fails.
 pub fn block_bytes(view: &View<'_>, hash: B256) -> Result<u64, Error> {
-    let header = view.get::<Headers>(hash)?.map_or(0, |(_, rlp)| rlp.len());
+    let header = view.get::<Headers>(hash)?;
+    let number = header.as_ref().map_or(0, |(number, _)| *number);
+    let list = view.get::<AccessLists>(BlockId::new(number, hash))?.map_or(0, |list| list.len());
+    let header = header.map_or(0, |(_, rlp)| rlp.len());
     let body = view.get::<Bodies>(hash)?.map_or(0, |body| body.len());
     let receipts = view.get::<Receipts>(hash)?.map_or(0, |receipts| receipts.len());
-    Ok((header + body + receipts) as u64)
+    Ok((header + body + receipts + list) as u64)
 }
 
 /// Rebuilds a block's diff: the values after the block of everything that its reverse diff touches.

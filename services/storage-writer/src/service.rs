@@ -30,8 +30,8 @@ use tandem_proto::storage::{
 use tandem_store::{
     Durability, Store,
     tables::{
-        Accounts, Bodies, Canonical, Code, Headers, Kept as KeptTable, Pending as PendingTable,
-        Proven, Receipts, Slots, Transactions,
+        AccessLists, Accounts, Bodies, Canonical, Code, Headers, Kept as KeptTable,
+        Pending as PendingTable, Proven, Receipts, Slots, Transactions,
     },
 };
 use tokio_util::sync::CancellationToken;
@@ -381,6 +381,14 @@ impl BlockReads for StorageWriter {
         Ok(found.map(|(number, rlp)| (BlockId::new(number, hash), rlp)))
     }
 
+    fn access_list(&self, block: BlockRef) -> Result<Option<Bytes>> {
+        let Some(hash) = self.resolve(block)? else { return Ok(None) };
+        let view = self.shared.store.view();
+        let header = view.get::<Headers>(hash).map_err(store_error)?;
+        let Some((number, _)) = header else { return Ok(None) };
+        view.get::<AccessLists>(BlockId::new(number, hash)).map_err(store_error)
+    }
+
     fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
         let path: Vec<Pending> = {
             let state = self.shared.state.lock();
@@ -433,16 +441,21 @@ impl BlockWrites for StorageWriter {
         if view.get::<Headers>(block.parent).map_err(store_error)?.is_none() {
             return Err(storage::Error::UnknownBlock(block.parent));
         }
-        let Block { parent, header, body, receipts, transaction_hashes, diff, .. } = block;
+        let Block { parent, header, body, receipts, transaction_hashes, diff, access_list, .. } =
+            block;
         self.make_room(&parent)?;
         let record = Arc::new(PendingRecord { id, parent, transaction_hashes, diff });
         let bytes = info_span!("encode_block").in_scope(|| record.encode());
-        let disk_bytes = (bytes.len() + header.len() + body.len() + receipts.len()) as u64;
+        let list_len = access_list.as_ref().map_or(0, |list| list.len());
+        let disk_bytes = bytes.len() + header.len() + body.len() + receipts.len() + list_len;
         let mut batch = shared.store.batch();
         batch.put::<PendingTable>(id.hash, &bytes);
         batch.put::<Headers>(id.hash, (id.number, &header));
         batch.put::<Bodies>(id.hash, &body);
         batch.put::<Receipts>(id.hash, &receipts);
+        if let Some(list) = access_list {
+            batch.put::<AccessLists>(id, &list);
+        }
         if kept {
             batch.delete::<KeptTable>(id.hash);
         }
@@ -453,7 +466,7 @@ impl BlockWrites for StorageWriter {
         shared.acknowledged.committed(&shared.store, id);
         let mut state = shared.state.lock();
         state.kept.remove(&id.hash);
-        state.chain.insert(Pending::new(record, disk_bytes, false));
+        state.chain.insert(Pending::new(record, disk_bytes as u64, false));
         shared.gauge(&state);
         ::metrics::histogram!(metrics::COMMIT_SECONDS).record(started.elapsed());
         Ok(())

@@ -24,7 +24,8 @@ use tandem_proto::storage;
 use tandem_store::{
     Batch, Durability, Store, View,
     tables::{
-        Bodies, Canonical, Headers, Kept as KeptTable, Pending as PendingTable, Proven, Receipts,
+        AccessLists, Bodies, Canonical, Headers, Kept as KeptTable, Pending as PendingTable,
+        Proven, Receipts,
     },
 };
 
@@ -247,7 +248,10 @@ impl Shared {
     ) -> Result<(), Error> {
         let mut batch = self.store.batch();
         for hash in pending {
-            delete_pending(&mut batch, *hash);
+            // A block that is not pending is not in the database either.
+            if let Some(block) = state.chain.get(hash) {
+                delete_pending(&mut batch, block.id);
+            }
         }
         for hash in kept {
             batch.delete::<KeptTable>(*hash);
@@ -292,10 +296,12 @@ fn stored_record(view: &View<'_>, hash: B256) -> Result<Option<PendingRecord>, E
 }
 
 /// Removes a pending block from all tables.
-pub fn delete_pending(batch: &mut Batch<'_>, hash: B256) {
+pub fn delete_pending(batch: &mut Batch<'_>, id: BlockId) {
+    let hash = id.hash;
     batch.delete::<PendingTable>(hash);
     batch.delete::<Proven>(hash);
     batch.delete::<Headers>(hash);
     batch.delete::<Bodies>(hash);
     batch.delete::<Receipts>(hash);
+    batch.delete::<AccessLists>(id);
 }

@@ -129,6 +129,7 @@ pub fn block(parent: BlockId, after: &World, diff: StateDiff, random: &mut Rando
         receipts: Bytes::from_static(&[0xc0]),
         transaction_hashes: transactions.iter().map(keccak256).collect(),
         diff: Arc::new(diff),
+        access_list: random.one_in(2).then(|| random.next().to_be_bytes().to_vec().into()),
     }
 }
 

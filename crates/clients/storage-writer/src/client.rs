@@ -293,6 +293,11 @@ impl BlockReads for Client {
         Ok(self.call(self.read("header"), block, send)?.try_into()?)
     }
 
+    fn access_list(&self, block: BlockRef) -> Result<Option<Bytes>> {
+        let send = unary!(get_access_list, v1::GetAccessListRequest);
+        Ok(self.call(self.read("access_list"), block, send)?.try_into()?)
+    }
+
     fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
         let send = unary!(get_transaction, v1::GetTransactionRequest);
         Ok(self.call(self.read("transaction"), hash, send)?.try_into()?)

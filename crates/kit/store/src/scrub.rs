@@ -4,8 +4,8 @@ use crate::{
     Result, Store, Table,
     store::{Backend, Db, family_of},
     tables::{
-        AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Meta, Pending, Receipts,
-        ReverseDiffs, Slots, StorageTrie, Transactions,
+        AccessLists, AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Meta, Pending,
+        Receipts, ReverseDiffs, Slots, StorageTrie, Transactions,
     },
 };
 use rocksdb::{AsRawPtr, DB, ReadOptions};
@@ -27,7 +27,7 @@ pub struct Scrubbed {
 /// Function that reads one table; it returns its number of records, and the first fault.
 type Scan = fn(&Db) -> (u64, Option<String>);
 
-const SCANS: [Scan; 13] = [
+const SCANS: [Scan; 14] = [
     scan::<Headers>,
     scan::<Bodies>,
     scan::<Receipts>,
@@ -40,6 +40,7 @@ const SCANS: [Scan; 13] = [
     scan::<StorageTrie>,
     scan::<ReverseDiffs>,
     scan::<Pending>,
+    scan::<AccessLists>,
     scan::<Meta>,
 ];
 

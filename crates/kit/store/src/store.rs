@@ -20,7 +20,7 @@ pub(crate) type Db = DBWithThreadMode<SingleThreaded>;
 
 /// Version of the tables and records. It rises with every change that an older Tandem would
 /// misread.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 const SCHEMA_KEY: &str = "schema_version";
 
@@ -123,9 +123,9 @@ impl Store {
         let database = options.database();
         let found = Db::list_cf(&database, path)?;
         let lacks = |name: &str| !found.iter().any(|have| have == name);
-        let old = |name: &str| !tables::SINCE_SCHEMA_2.contains(&name);
+        let old = |name: &str| !tables::ADDED.contains(&name);
         let missing = tables::ALL.iter().find(|(name, _)| lacks(name) && old(name));
-        let added = tables::SINCE_SCHEMA_2.iter().filter(|name| lacks(name)).count();
+        let added = tables::ADDED.iter().filter(|name| lacks(name)).count();
         // A database with other tables must not be opened for writing. So its version is read
         // first, only to report the fault.
         if missing.is_some() || found.len() + added != tables::ALL.len() + 1 {

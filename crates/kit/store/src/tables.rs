@@ -99,6 +99,14 @@ bytes_table!(
     Kept, "kept", Tuning::LOG, B256, |key, out| out.extend_from_slice(key.as_slice())
 );
 bytes_table!(
+    /// Block-level access lists (RLP) by the number and hash of the block, so that they are in the
+    /// order of their age.
+    AccessLists, "access_lists", Tuning::BULK, BlockId, |key, out| {
+        out.extend_from_slice(&key.number.to_be_bytes());
+        out.extend_from_slice(key.hash.as_slice())
+    }
+);
+bytes_table!(
     /// Single records by name.
     Meta, "meta", Tuning::SMALL, &'static str, |key, out| out.extend_from_slice(key.as_bytes())
 );
@@ -231,11 +239,12 @@ impl Table for Slots {
     }
 }
 
-/// Tables that a database of schema version 1 lacks. Opening it adds them.
-pub(crate) const SINCE_SCHEMA_2: [&str; 2] = [Proven::NAME, Kept::NAME];
+/// Tables that a database of an earlier schema version lacks: the first two came with version 2, the
+/// last one with version 3. Opening it adds them.
+pub(crate) const ADDED: [&str; 3] = [Proven::NAME, Kept::NAME, AccessLists::NAME];
 
 /// Name and tuning of every table, for opening.
-pub(crate) const ALL: [(&str, Tuning); 15] = [
+pub(crate) const ALL: [(&str, Tuning); 16] = [
     entry::<Headers>(),
     entry::<Bodies>(),
     entry::<Receipts>(),
@@ -250,6 +259,7 @@ pub(crate) const ALL: [(&str, Tuning); 15] = [
     entry::<Pending>(),
     entry::<Proven>(),
     entry::<Kept>(),
+    entry::<AccessLists>(),
     entry::<Meta>(),
 ];
 

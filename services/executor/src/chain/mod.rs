@@ -182,6 +182,16 @@ impl Chain {
         Ok(Some(block))
     }
 
+    /// Returns the RLP of a block's access list (EIP-7928). Returns `None` if there is no such block,
+    /// if it is from before Amsterdam, or if the list is pruned.
+    ///
+    /// # Errors
+    /// [`Error::Storage`].
+    pub fn access_list(&self, tag: BlockTag) -> Result<Option<Bytes>, Error> {
+        let Some(id) = self.resolve(tag)? else { return Ok(None) };
+        Ok(self.storage.access_list(BlockRef::Hash(id.hash))?)
+    }
+
     /// Returns a block with its body and its receipts, one for each transaction, or `None` if there
     /// is no such block.
     ///

@@ -30,7 +30,7 @@ use tandem_chain::{
     validate_header, validate_outcome,
 };
 use tandem_policy::{Policies, StateReads};
-use tandem_primitives::{B256, BlockId, StateDiff};
+use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
 use tandem_proto::{
     event::CHAIN_EXECUTED,
     multiproof::{self, Begin, ProofApi, ProofSession, StateUpdate},
@@ -194,7 +194,8 @@ impl Engine {
         // Only the root is open now. At startup, storage-writer checks the roots of its pending
         // blocks, so a crash from here on leaves no invalid block behind.
         self.chain.withhold(block.id.hash);
-        let committed = self.commit(block, &receipts, diff.clone());
+        let access_list = access_list.map(|list| list.rlp().clone());
+        let committed = self.commit(block, &receipts, diff.clone(), access_list);
         let mut work = Vec::new();
         let verdict = self.await_state_root(block, parent, session, &diff, &mut work);
         let root_at = Instant::now();
@@ -323,6 +324,7 @@ impl Engine {
         block: &Block,
         receipts: &[Receipt],
         diff: Arc<StateDiff>,
+        access_list: Option<Bytes>,
     ) -> Result<(), Failure> {
         let started = Instant::now();
         let record = storage::Block {
@@ -333,6 +335,7 @@ impl Engine {
             receipts: encode_receipts(receipts),
             transaction_hashes: block.transaction_hashes.clone(),
             diff,
+            access_list,
         };
         let mut committed = self.storage.commit(self.epoch, record.clone());
         if let Err(storage::Error::UnknownBlock(lost)) = committed

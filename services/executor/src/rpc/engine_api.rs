@@ -12,7 +12,7 @@ use super::hex::{Hex, Quantity};
 use super::policies::policy_methods;
 use super::pool::Lane;
 use super::strict::Strict;
-use crate::{BlockTag, Error, ForkchoiceState, Handle, Status};
+use crate::{BlockTag, Chain, Error, ForkchoiceState, Handle, Status};
 use alloy_primitives::B256;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -251,9 +251,8 @@ async fn bodies_by_hash(engine: Handle, version: u8, params: Params) -> Answer {
     check_body_count(hashes.len() as u64)?;
     let chain = engine.chain().clone();
     off_reactor(move || {
-        let body = |hash: B256| chain.block(BlockTag::Hash(hash)).map_err(engine_error);
-        let blocks: Result<Vec<_>, _> = hashes.into_iter().map(body).collect();
-        bodies(version, blocks?)
+        let tags = hashes.into_iter().map(BlockTag::Hash);
+        bodies(&chain, version, tags)
     })
     .await
 }
@@ -270,9 +269,7 @@ async fn bodies_by_range(engine: Handle, version: u8, params: Params) -> Answer 
     off_reactor(move || {
         // Blocks above the head are omitted, not null.
         let end = start.saturating_add(count).min(chain.head().number.saturating_add(1));
-        let body = |number| chain.block(BlockTag::Number(number)).map_err(engine_error);
-        let blocks: Result<Vec<_>, _> = (start..end).map(body).collect();
-        bodies(version, blocks?)
+        bodies(&chain, version, (start..end).map(BlockTag::Number))
     })
     .await
 }
@@ -285,10 +282,17 @@ fn check_body_count(count: u64) -> Result<(), RpcError> {
     Err(RpcError::engine(code::TOO_LARGE_REQUEST, reason))
 }
 
-fn bodies(version: u8, blocks: Vec<Option<tandem_chain::Block>>) -> Answer {
-    let body = |block| PayloadBodyJson::new(version, block);
-    let bodies: Vec<_> = blocks.into_iter().map(|block| block.map(body)).collect();
-    to_result(&bodies)
+fn bodies(chain: &Chain, version: u8, tags: impl Iterator<Item = BlockTag>) -> Answer {
+    let body = |tag| -> Result<_, Error> {
+        let Some(block) = chain.block(tag)? else { return Ok(None) };
+        let list = match version >= 2 && block.header.block_access_list_hash.is_some() {
+            true => chain.access_list(BlockTag::Hash(block.id.hash))?,
+            false => None,
+        };
+        Ok(Some(PayloadBodyJson::new(version, block, list)))
+    };
+    let bodies: Result<Vec<_>, _> = tags.map(body).collect();
+    to_result(&bodies.map_err(engine_error)?)
 }
 
 fn client_version(client: &ClientInfo, params: &Params) -> Answer {

@@ -306,9 +306,8 @@ pub(super) struct PayloadBodyJson {
 }
 
 impl PayloadBodyJson {
-    /// Returns the body of a block in the form of this version.
-    pub(super) fn new(version: u8, block: tandem_chain::Block) -> Self {
-        let list = block.access_list.map(|list| list.rlp().clone());
+    /// Returns the body of a block in the form of this version, with its access list if it is kept.
+    pub(super) fn new(version: u8, block: tandem_chain::Block, list: Option<Bytes>) -> Self {
         Self {
             transactions: block.raw_transactions,
             withdrawals: block.withdrawals,

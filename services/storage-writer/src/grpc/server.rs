@@ -158,7 +158,8 @@ fn whole_block(api: &dyn StorageApi, block: PendingBlock) -> Result<Option<Block
     };
     let transaction_hashes = transaction_hashes(&record.body).map_err(storage::Error::from)?;
     let BlockRecord { body, receipts, .. } = record;
-    Ok(Some(Block { id, parent, header, body, receipts, transaction_hashes, diff }))
+    let access_list = None;
+    Ok(Some(Block { id, parent, header, body, receipts, transaction_hashes, diff, access_list }))
 }
 
 #[tonic::async_trait]
@@ -363,6 +364,15 @@ impl generated::StorageWriter for Service {
         request: Request<v1::GetHeaderRequest>,
     ) -> Answer<v1::GetHeaderResponse> {
         let call = |api: &dyn StorageApi, wire| Ok(api.header(BlockRef::try_from(wire)?)?.into());
+        self.answer(Lane::Short, request, call).await
+    }
+
+    async fn get_access_list(
+        &self,
+        request: Request<v1::GetAccessListRequest>,
+    ) -> Answer<v1::GetAccessListResponse> {
+        let call =
+            |api: &dyn StorageApi, wire| Ok(api.access_list(BlockRef::try_from(wire)?)?.into());
         self.answer(Lane::Short, request, call).await
     }
 

@@ -324,6 +324,8 @@ impl<F: Front> Model<F> {
             let record = api.block(BlockRef::Hash(got.id.hash)).unwrap().unwrap();
             assert_eq!((&record.body, &got.header), (&want.body, &want.header));
             assert!(!got.kept);
+            let list = api.access_list(BlockRef::Hash(got.id.hash)).unwrap();
+            assert_eq!(list, want.access_list);
             let parent = self.blocks.get(&got.parent).map_or(&self.genesis_world, |(_, w)| w);
             let mut world = parent.clone();
             world.apply(&diff.unwrap());

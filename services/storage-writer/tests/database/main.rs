@@ -1,6 +1,7 @@
 //! storage-writer in one process: its database, and what may happen to it.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod access_lists;
 #[path = "../common/mod.rs"]
 mod common;
 mod concurrent;

@@ -80,6 +80,7 @@ pub fn block(bytes: usize) -> Block {
         receipts: Bytes::from_static(&[0xc0]),
         transaction_hashes: [B256::repeat_byte(1)].into(),
         diff: Arc::default(),
+        access_list: None,
     }
 }
 
@@ -171,6 +172,10 @@ impl BlockReads for Scripted {
     fn header(&self, _: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
         self.enter("header")?;
         Ok(None)
+    }
+
+    fn access_list(&self, block: BlockRef) -> Result<Option<Bytes>> {
+        Ok(self.block(block)?.map(|record| record.body))
     }
 
     fn transaction(&self, _: B256) -> Result<Option<TransactionPlace>> {

@@ -48,7 +48,7 @@ fn receive_values(bytes: Bytes) -> bool {
 }
 
 /// All messages that have content.
-pub const RECEIVERS: [(&str, Receiver); 55] = [
+pub const RECEIVERS: [(&str, Receiver); 57] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
     ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),
     ("PeersTarget", receive::<event::PeersTarget, PeersTarget>),
@@ -81,6 +81,8 @@ pub const RECEIVERS: [(&str, Receiver); 55] = [
     ("GetBlockResponse", receive::<writer::GetBlockResponse, Option<BlockRecord>>),
     ("GetHeaderRequest", receive::<writer::GetHeaderRequest, BlockRef>),
     ("GetHeaderResponse", receive::<writer::GetHeaderResponse, Option<(BlockId, Rlp)>>),
+    ("GetAccessListRequest", receive::<writer::GetAccessListRequest, BlockRef>),
+    ("GetAccessListResponse", receive::<writer::GetAccessListResponse, Option<Rlp>>),
     ("GetTransactionRequest", receive::<writer::GetTransactionRequest, B256>),
     ("GetTransactionResponse", receive::<writer::GetTransactionResponse, Option<TransactionPlace>>),
     ("storage Error", receive::<writer::Error, storage::Error>),

@@ -117,8 +117,8 @@ pub fn targets() -> impl Strategy<Value = Vec<WalkTarget>> {
 
 pub fn block() -> impl Strategy<Value = Block> {
     let parts = (bytes(600), bytes(900), bytes(300), vec(hash(), 0..5), state_diff());
-    (block_id(), hash(), parts).prop_map(
-        |(id, parent, (header, body, receipts, transaction_hashes, diff))| Block {
+    (block_id(), hash(), parts, option::of(bytes(300))).prop_map(
+        |(id, parent, (header, body, receipts, transaction_hashes, diff), access_list)| Block {
             id,
             parent,
             header,
@@ -126,6 +126,7 @@ pub fn block() -> impl Strategy<Value = Block> {
             receipts,
             transaction_hashes: transaction_hashes.into(),
             diff: Arc::new(diff),
+            access_list,
         },
     )
 }

@@ -101,6 +101,7 @@ fn run(
     let node = CaseNode::start(&genesis, setting)?;
     let checked = feed(&chain, &node)
         .and_then(|()| check_head(&chain, &state, &node))
+        .and_then(|()| check_bodies(&chain, &node))
         .and_then(|()| state.check(&node))
         .and_then(|()| match folder.join("txinfo.json") {
             path if path.is_file() => transactions::check(&read_json(&path)?, &node),
@@ -180,6 +181,31 @@ fn hash(call: &Call) -> anyhow::Result<B256> {
 fn hash_of(node: &CaseNode, tag: &str) -> anyhow::Result<B256> {
     let block = node.call("eth_getBlockByNumber", &json!([tag, false]).to_string())?;
     B256::deserialize(&block["hash"]).with_context(|| format!("hash of block {tag}"))
+}
+
+/// Bodies asked for in one call.
+const BODIES: usize = 100;
+
+/// Checks that the bodies are those of the calls. A block that was imported came without its access
+/// list, which is then that of its execution.
+fn check_bodies(chain: &Chain, node: &CaseNode) -> anyhow::Result<()> {
+    let genesis = json!(hash_of(node, "0x0")?);
+    let payloads: Vec<&Value> = chain.calls.iter().map(|call| &call.params[0]).collect();
+    for payloads in payloads.chunks(BODIES) {
+        let hashes: Vec<&Value> = payloads.iter().map(|payload| &payload["blockHash"]).collect();
+        let params = json!([hashes]).to_string();
+        let bodies = node.call("engine_getPayloadBodiesByHashV2", &params)?;
+        for (payload, at) in payloads.iter().zip(0..) {
+            if payload["blockHash"] == genesis {
+                continue;
+            }
+            for part in ["transactions", "withdrawals", "blockAccessList"] {
+                let what = format!("{part} of the body of block {}", payload["blockNumber"]);
+                same(&what, &bodies[at][part], &payload[part])?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the head is the forkchoice's, and that the chain below it is the file's.
