@@ -37,6 +37,11 @@ pub const BEACON_ROOTS: Address = address!("0x000f3df6d732807ef1319fb7b8bb8522d0
 /// Contract of block hashes (EIP-2935).
 pub const HISTORY: Address = address!("0x0000f90827f1c53a10cb7a02335b175320002935");
 
+/// Contract of builders' deposits (EIP-8282).
+pub const BUILDER_DEPOSITS: Address = address!("0x0000bff46984e3725691fa540a8c7589300d8282");
+/// Contract of builders' exits (EIP-8282).
+pub const BUILDER_EXITS: Address = address!("0x000064d678505ad48f8ccb093bc65613800e8282");
+
 /// Topic of the deposit contract's log (EIP-6110).
 const DEPOSIT_EVENT: B256 =
     b256!("0x649bbc62d0e31342afea4e5cd82d4049e7e1ee912fc0889aa790803be39038c5");
@@ -56,6 +61,8 @@ pub fn genesis(holders: &[Address]) -> BTreeMap<Address, Account> {
         (ENVIRONMENT, ENVIRONMENT_CODE.to_owned()),
         (BLOB_ENVIRONMENT, BLOB_ENVIRONMENT_CODE.to_owned()),
         (DEPOSIT, DEPOSIT_CODE.replace("DEPOSIT", &DEPOSIT_EVENT.to_string())),
+        (BUILDER_DEPOSITS, COUNTED_QUEUE_CODE.to_owned()),
+        (BUILDER_EXITS, COUNTED_QUEUE_CODE.to_owned()),
     ]
     .into_iter()
     .map(|(address, code)| (address, Account::contract(assemble(&code))))
@@ -133,6 +140,9 @@ pub fn deposit_calldata(seed: u8) -> Bytes {
     }
     [words(head), tail.into()].concat().into()
 }
+
+/// Queue without requests that counts its calls in slot 0. Only blocks from Amsterdam on call it.
+const COUNTED_QUEUE_CODE: &str = "0 SLOAD 1 ADD 0 SSTORE 0 0 RETURN";
 
 /// Reads pairs of slot and value until the calldata ends.
 const STORE_CODE: &str = "

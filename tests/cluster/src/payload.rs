@@ -5,7 +5,7 @@ use alloy_consensus::{
     proofs::{calculate_withdrawals_root, ordered_trie_root_encoded},
 };
 use alloy_eips::eip7685::Requests;
-use alloy_primitives::B256;
+use alloy_primitives::{B256, keccak256};
 use serde_json::{Value, json};
 use tandem_chain::{Fork, Payload, PayloadSidecar};
 
@@ -32,6 +32,8 @@ pub fn block_hash(payload: &Payload, sidecar: &PayloadSidecar) -> B256 {
         excess_blob_gas: payload.excess_blob_gas,
         parent_beacon_block_root: sidecar.parent_beacon_block_root,
         requests_hash: requests.map(|list| Requests::new(list.clone()).requests_hash()),
+        block_access_list_hash: payload.block_access_list.as_ref().map(keccak256),
+        slot_number: payload.slot_number,
         ..Header::default()
     }
     .hash_slow()

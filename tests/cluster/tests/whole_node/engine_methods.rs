@@ -38,11 +38,11 @@ async fn the_capabilities_are_the_methods_that_are_served() {
         (1..=last).map(|version| format!("engine_{name}V{version}")).collect::<Vec<_>>()
     };
     let want: BTreeSet<_> = [
-        versions("newPayload", 4),
-        versions("forkchoiceUpdated", 3),
-        versions("getPayload", 5),
-        versions("getPayloadBodiesByHash", 1),
-        versions("getPayloadBodiesByRange", 1),
+        versions("newPayload", 5),
+        versions("forkchoiceUpdated", 4),
+        versions("getPayload", 6),
+        versions("getPayloadBodiesByHash", 2),
+        versions("getPayloadBodiesByRange", 2),
         versions("getClientVersion", 1),
         versions("getBlobs", 3),
     ]
@@ -55,9 +55,9 @@ async fn the_capabilities_are_the_methods_that_are_served() {
         assert_eq!(error.code, -32602, "{method} is listed and wants parameters");
     }
     for method in [
-        "engine_newPayloadV5",
-        "engine_forkchoiceUpdatedV4",
-        "engine_getPayloadV6",
+        "engine_newPayloadV6",
+        "engine_forkchoiceUpdatedV5",
+        "engine_getPayloadV7",
         "engine_getBlobsV4",
         "engine_exchangeTransitionConfigurationV1",
     ] {
