@@ -172,6 +172,8 @@ mod tests {
 
     #[test]
     fn lookup_has_no_trace_before_a_node_answers() {
+        let subscriber = tracing_subscriber::registry();
+        let _default = tracing::subscriber::set_default(subscriber);
         let mut rng = StdRng::seed_from_u64(3);
         let mut lookup = lookup(usize::MAX);
         (0..2).for_each(|_| assert!(lookup.add(node(&mut rng))));
