@@ -163,7 +163,7 @@ fn malformed_fields_are_invalid_params() {
         params[0][field] = value.clone();
         assert_eq!(check(5, params), code::INVALID_PARAMS, "{field}: {value}");
     }
-    // What the bytes say is a matter of the block.
+    // The content of the bytes is a matter of the block.
     let mut params = fitting(5, 55);
     params[0]["blockAccessList"] = json!("0x");
     assert_eq!(check(5, params), 0);

@@ -34,7 +34,7 @@ fn transaction_kinds(name: &str) -> Option<&'static [&'static str]> {
             &["tip_above_fee_cap"]
         }
         "INSUFFICIENT_MAX_FEE_PER_BLOB_GAS" => &["blob_fee_cap_too_low"],
-        // Where the floor is the higher one, a limit may be below both (EIP-7976).
+        // A limit may be below both this and the floor, where the floor is the higher one (EIP-7976).
         "INTRINSIC_GAS_TOO_LOW" => &["intrinsic_gas", "floor_gas"],
         "INTRINSIC_GAS_BELOW_FLOOR_GAS_COST" => &["floor_gas"],
         "INITCODE_SIZE_EXCEEDED" => &["initcode_size"],
