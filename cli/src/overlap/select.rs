@@ -59,9 +59,9 @@ pub struct SelectArgs {
 /// Clocks to correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Align {
-    /// Those with a lower and an upper bound
+    /// Clocks with a lower and an upper bound
     Known,
-    /// Also those with one bound
+    /// Clocks with one bound too
     All,
     /// None
     None,

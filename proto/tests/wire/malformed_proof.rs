@@ -76,6 +76,20 @@ fn a_malformed_begin_or_advice_names_the_field() {
 }
 
 #[test]
+fn times_of_work_are_bounded() {
+    use workers::process_block_response::Answer;
+    let refused = |numbers: usize| {
+        let roots = workers::ShardRoots { work_ns: vec![u64::MAX; numbers], ..Default::default() };
+        let answer = Some(Answer::Roots(roots));
+        let message = workers::ProcessBlockResponse { session: 1, answer };
+        SessionAnswer::try_from(message).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    // A sum beyond 64 bits is cut, and an interval without an end is empty.
+    assert_eq!([refused(2_048), refused(3)], ["", ""]);
+    assert_eq!(refused(2_049), "process_block.roots.work_ns: 2049 are more than 2048");
+}
+
+#[test]
 fn roots_come_once_for_a_shard_and_in_order() {
     use workers::process_block_response::Answer;
     let roots: Vec<_> = (0..16).map(|shard| workers::SubtrieRoot { shard, node: None }).collect();

@@ -76,7 +76,7 @@ pub struct PayloadReport {
     pub tail_share: Option<f64>,
     /// Event up to which the tail was measured.
     pub tail_until: Option<TailUntil>,
-    /// What overlapping is worth.
+    /// Worth of overlapping.
     #[serde(flatten)]
     pub worth: Worth,
     /// Length of gaps between busy intervals that were joined: either side may be shorter by it.

@@ -20,7 +20,7 @@ pub enum Doubt {
     DroppedEvents,
     /// Gaps between busy intervals were joined, and make up a tenth of the shorter side or more.
     JoinedGaps,
-    /// What workers did was not recorded, so that they count for their whole length.
+    /// Work of the workers was not recorded, so that they count for their whole length.
     WholeSpans,
     /// Some spans were timed by a clock that differs and was not corrected.
     Clocks,

@@ -1,5 +1,5 @@
-//! What overlapping is worth: the time that it saved, the time that it could still save, and how
-//! the overlap compares with chance.
+//! Worth of overlapping: the time that it saved, the time that it could still save, and how the
+//! overlap compares with chance.
 
 use serde::Serialize;
 

@@ -248,19 +248,29 @@ async fn a_payload_says_its_overlap_as_the_analysis_does() {
         let figures = &analysis[&payload.attributes["block.number"].parse().unwrap()];
         let us = |name: &str| payload.attributes[&format!("overlap.{name}_us")].parse().unwrap();
         let ns = |name: &str| figures[format!("{name}_ns")].as_u64().unwrap() / 1_000;
-        assert_eq!(us("a"), ns("a"), "execution");
-        // Proof threads that still worked on advice are in the analysis alone.
+        // The tags take execution as a whole, the analysis its busy intervals. Proof threads that
+        // still worked on advice are in the analysis alone.
         let about = |name: &str, got: u64, want: u64| {
             assert!(got.abs_diff(want) <= 50 + want / 20, "{name}: {got} instead of {want}");
         };
+        about("a", us("a"), ns("a"));
         about("b", us("b"), ns("b"));
         about("saved", us("saved"), ns("both"));
         about("tail", us("tail"), ns("tail"));
         let percent: f64 = payload.attributes["overlap.percent"].parse().unwrap();
         let overlap = figures["overlap"].as_f64().unwrap();
         assert!((percent / 100.0 - overlap).abs() < 0.05, "{percent} instead of {overlap}");
-        if [0.3, 0.8].iter().all(|limit| (overlap - limit).abs() > 0.05) {
-            assert_eq!(payload.attributes["overlap.verdict"], figures["verdict"]);
+        let is_clear = |figure: &str, limits: &[f64]| {
+            let value = figures[figure].as_f64().unwrap();
+            limits.iter().all(|limit| (value - limit).abs() > 0.05)
+        };
+        let verdict = figures["verdict"].as_str().unwrap();
+        let clear = is_clear("reached", &[0.3, 0.8])
+            && is_clear("weight", &[0.1])
+            && is_clear("tail_share", &[0.1]);
+        // Only the analysis knows how long threads had a processor.
+        if clear && verdict != "CONCURRENT" {
+            assert_eq!(payload.attributes["overlap.verdict"], verdict);
         }
     }
 }

@@ -45,7 +45,7 @@ pub struct ReadCounts {
     pub cache: u64,
     /// Calls of storage-writer.
     pub storage: u64,
-    /// Those of them for one key that execution needed at once, as nobody had foreseen it.
+    /// Calls among them for one key that execution needed at once, as nobody had foreseen it.
     pub alone: u64,
 }
 

@@ -8,12 +8,12 @@ use super::{
     advice::{Advice, Gathered},
     experience::Experience,
     order::BlockOrder,
-    reader::{Miss, Missed, Reader},
+    reader::{Miss, Missed, Reader, read_together},
     status::{self, Claim, Statuses},
     sync::Sleeper,
 };
 use crate::state::{
-    parent::{ParentState, StateKey, StateValue},
+    parent::{StateKey, StateValue},
     published::Position,
     reads::{Reads, Recorder, Sources},
 };
@@ -36,7 +36,7 @@ use std::{
 use tandem_chain::Block;
 use tandem_primitives::keccak256;
 use tandem_telemetry::{unix_nanos, waiting};
-use tracing::{debug, warn};
+use tracing::warn;
 
 /// Maximum time the engine waits for a transaction running elsewhere. Execution on outdated values
 /// can run to the gas limit, although the real transaction is short.
@@ -583,23 +583,6 @@ impl Job {
     /// Notes that the engine has committed a transaction.
     pub fn committed(&self, index: usize) {
         self.statuses.committed(index);
-    }
-}
-
-/// Reads keys in one call. Returns no value if that fails: the error comes up again when a
-/// transaction needs the value.
-pub fn read_together(parent: &dyn ParentState, keys: &[StateKey]) -> Vec<Option<StateValue>> {
-    let read = || catch_unwind(AssertUnwindSafe(|| parent.read_together(keys)));
-    match waiting("wait.state_ns", read) {
-        Ok(Ok(values)) => values,
-        Ok(Err(error)) => {
-            debug!(%error, keys = keys.len(), "the executor cannot read keys together");
-            Vec::new()
-        }
-        Err(_) => {
-            warn!(keys = keys.len(), "reading keys together panicked");
-            Vec::new()
-        }
     }
 }
 

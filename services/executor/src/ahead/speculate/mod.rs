@@ -118,7 +118,7 @@ impl<'a> Ahead<'a> {
         let is_missing = |key: &StateKey| matches!(self.parent.in_memory(key), Ok(None));
         let keys: Vec<_> = keys.filter(is_missing).collect();
         if keys.len() > 1 {
-            job::read_together(&*self.parent, &keys);
+            reader::read_together(&*self.parent, &keys);
         }
     }
 }

@@ -108,7 +108,7 @@ impl Shared {
                 false => job.work(),
             }
             drop((working, entered));
-            // What it still does then is not the block's execution any more.
+            // Work beyond that end is not the block's execution any more.
             if let Some(end) = job.closed_ns() {
                 busy.cut(end);
             }

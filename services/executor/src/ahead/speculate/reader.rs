@@ -9,8 +9,15 @@ use crate::{
     },
 };
 use revm::state::Bytecode;
-use std::{cell::RefCell, rc::Rc, sync::Arc};
+use std::{
+    cell::RefCell,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    sync::Arc,
+};
 use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256};
+use tandem_telemetry::waiting;
+use tracing::{debug, warn};
 
 /// Behaviour of a reader if a value is not in memory.
 pub enum Miss<'y> {
@@ -79,6 +86,23 @@ fn guess(key: &StateKey) -> StateValue {
         })),
         StateKey::Slot(..) => StateValue::Slot(U256::from(u64::MAX)),
         StateKey::Code(_) => StateValue::Code(Bytecode::default()),
+    }
+}
+
+/// Reads keys in one call. Returns no value if that fails: the error comes up again when a
+/// transaction needs the value.
+pub fn read_together(parent: &dyn ParentState, keys: &[StateKey]) -> Vec<Option<StateValue>> {
+    let read = || catch_unwind(AssertUnwindSafe(|| parent.read_together(keys)));
+    match waiting("wait.state_ns", read) {
+        Ok(Ok(values)) => values,
+        Ok(Err(error)) => {
+            debug!(%error, keys = keys.len(), "the executor cannot read keys together");
+            Vec::new()
+        }
+        Err(_) => {
+            warn!(keys = keys.len(), "reading keys together panicked");
+            Vec::new()
+        }
     }
 }
 
