@@ -127,7 +127,8 @@ impl Handle {
             "on_new_payload", rpc.method = format_args!("engine_newPayloadV{version}"),
             block.number = payload.block_number, block.hash = %payload.block_hash,
             status = Empty, otel.status_description = Empty,
-            overlap.verdict = Empty, overlap.percent = Empty, overlap.tail_us = Empty,
+            overlap.verdict = Empty,
+            processors = Empty, overlap.percent = Empty, overlap.tail_us = Empty,
             overlap.a_us = Empty, overlap.b_us = Empty, overlap.saved_us = Empty,
         );
         let started = Instant::now();

@@ -353,7 +353,7 @@ fn verdict(thresholds: &Thresholds, payloads: &[PayloadReport]) -> Option<Verdic
         |value: fn(&PayloadReport) -> Option<f64>| median(sound().filter_map(value).collect());
     let (reached, weight) = (over(|one| one.worth.reached), over(|one| one.worth.weight));
     let tail = over(|one| one.tail_share);
-    thresholds.verdict(reached, weight, tail, over(|one| one.worth.proved))
+    thresholds.verdict(reached, weight, tail, over(PayloadReport::proved))
 }
 
 fn summarize(payloads: &[PayloadReport]) -> Summary {

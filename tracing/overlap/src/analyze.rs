@@ -76,6 +76,8 @@ pub struct PayloadReport {
     pub tail_share: Option<f64>,
     /// Event up to which the tail was measured.
     pub tail_until: Option<TailUntil>,
+    /// Number of processors that the process of the root may use, if it tells.
+    pub processors: Option<u64>,
     /// Worth of overlapping.
     #[serde(flatten)]
     pub worth: Worth,
@@ -195,7 +197,9 @@ pub(crate) fn analyze_payload(
     let joined_ns = a.joined_ns + b.joined_ns;
     let sides = a.members.iter().chain(&b.members).map(|at| &index.spans[*at]);
     let doubts = doubts(sides, joined_ns, shorter);
-    let verdict = thresholds.verdict(worth.reached, worth.weight, tail_share, worth.proved);
+    let processors = root.attribute("processors").and_then(Attribute::as_u64);
+    let proved = worth.proved.filter(|_| may_take_turns(processors));
+    let verdict = thresholds.verdict(worth.reached, worth.weight, tail_share, proved);
     let report = PayloadReport {
         trace_id: root.trace_id,
         root_span_id: root.span_id,
@@ -215,6 +219,7 @@ pub(crate) fn analyze_payload(
         tail_ns,
         tail_share,
         tail_until: tail.map(|(_, _, until)| until),
+        processors,
         worth,
         verdict: verdict.filter(|_| doubts.is_empty()),
         joined_ns,
@@ -284,6 +289,20 @@ fn measure(
         containers: Intervals::union(containers).clip(window.0, window.1),
         derived_busy,
         whole_spans,
+    }
+}
+
+/// Returns whether threads that had too little processor time may have taken turns on a single
+/// processor. With more of them, others used the processors too.
+fn may_take_turns(processors: Option<u64>) -> bool {
+    processors.is_none_or(|count| count == 1)
+}
+
+impl PayloadReport {
+    /// Returns the part of the overlap that processor time proves, where the sides may have taken
+    /// turns on a single processor.
+    pub(crate) fn proved(&self) -> Option<f64> {
+        self.worth.proved.filter(|_| may_take_turns(self.processors))
     }
 }
 

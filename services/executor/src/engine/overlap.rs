@@ -71,6 +71,7 @@ impl Overlap {
 
     /// Records the figures on the span of the payload.
     pub fn record(&self, span: &Span) {
+        span.record("processors", *PROCESSORS as u64);
         span.record("overlap.a_us", self.a_ns / 1_000);
         span.record("overlap.b_us", self.b_ns / 1_000);
         span.record("overlap.tail_us", self.tail_ns / 1_000);

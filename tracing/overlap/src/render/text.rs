@@ -195,7 +195,7 @@ fn write_verdict(out: &mut String, report: &Report) -> fmt::Result {
     let bounds = &report.thresholds;
     let scale = format!(
         "of the possible gain: PARALLEL ≥ {:.2} > PARTIAL ≥ {:.2} > SEQUENTIAL; PARALLEL has a tail \
-         of {} at most, and is CONCURRENT if processor time proves less than {} of the overlap; below a weight of {} there is NOTHING TO GAIN",
+         of {} at most, and on one processor is CONCURRENT if processor time proves less than {} of the overlap; below a weight of {} there is NOTHING TO GAIN",
         bounds.parallel,
         bounds.sequential,
         percent(bounds.tail),

@@ -129,9 +129,11 @@ fn verdict_rests_on_gain_tail_and_weight() {
     assert_eq!(sides(500, (0, 400), 0), Some(Verdict::Parallel));
 }
 
-/// Returns the verdict on a payload whose threads had the processor for these times.
-fn verdict_on(a_cpu: i64, b_cpu: i64) -> Option<Verdict> {
+/// Returns the verdict on a payload whose threads had a processor for these times.
+fn verdict_on(processors: Option<i64>, a_cpu: i64, b_cpu: i64) -> Option<Verdict> {
     let mut spans = parallel(1);
+    let count = processors.map(|count| ("processors".to_owned(), Attribute::Int(count)));
+    spans[0].attributes.extend(count);
     for (at, busy, total, cpu) in [(1, (0, 90), 90, a_cpu), (2, (5, 95), 90, b_cpu)] {
         spans[at].busy = vec![busy];
         spans[at].attributes.push(("busy.total_ns".to_owned(), Attribute::Int(total)));
@@ -142,7 +144,11 @@ fn verdict_on(a_cpu: i64, b_cpu: i64) -> Option<Verdict> {
 
 #[test]
 fn sides_that_take_turns_on_a_processor_are_concurrent() {
-    assert_eq!(verdict_on(90, 90), Some(Verdict::Parallel));
-    assert_eq!(verdict_on(80, 75), Some(Verdict::Parallel));
-    assert_eq!(verdict_on(50, 45), Some(Verdict::Concurrent));
+    for processors in [None, Some(1)] {
+        assert_eq!(verdict_on(processors, 90, 90), Some(Verdict::Parallel));
+        assert_eq!(verdict_on(processors, 80, 75), Some(Verdict::Parallel));
+        assert_eq!(verdict_on(processors, 50, 45), Some(Verdict::Concurrent));
+    }
+    // With two, something else used them.
+    assert_eq!(verdict_on(Some(2), 50, 45), Some(Verdict::Parallel));
 }
