@@ -6,7 +6,7 @@
 //! that are closed for the eye.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tandem_telemetry::{BusyLog, SpanContext, set_times};
+use tandem_telemetry::{BusyLog, SpanContext, set_times, union_of_intervals};
 use tracing::{Span, field::Empty, info_span};
 
 /// Gap in ns that a piece is not interrupted for.
@@ -76,7 +76,9 @@ impl Lane {
     pub fn draw(&self, counts: &Counts) {
         let Some(log) = &self.log else { return };
         let executed_ns = self.executed_ns.load(Relaxed);
-        for (at, piece) in pieces(&union(log.intervals()), executed_ns).into_iter().enumerate() {
+        for (at, piece) in
+            pieces(&union_of_intervals(log.intervals()), executed_ns).into_iter().enumerate()
+        {
             let span = if piece.executing {
                 info_span!(
                     parent: &self.parent, "state root, while executing",
@@ -103,20 +105,6 @@ impl Lane {
             set_times(&span, piece.start_ns, piece.end_ns, piece.busy);
         }
     }
-}
-
-/// Returns the union of intervals in any order: disjoint, in order of time.
-pub fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    intervals.retain(|(start, end)| start < end);
-    intervals.sort_unstable();
-    intervals.dedup_by(|next, kept| {
-        let joins = next.0 <= kept.1;
-        if joins {
-            kept.1 = kept.1.max(next.1);
-        }
-        joins
-    });
-    intervals
 }
 
 /// Span of the lane.
@@ -186,7 +174,7 @@ mod tests {
         let work = [(MS, MS + 10), (MS + 50, MS + 90), (MS + 95, 3 * MS)];
         for executed_ns in [0, MS / 2, MS + 1, MS + 60, MS + 93, MS + 95, 2 * MS, 9 * MS] {
             let busy = pieces(&work, executed_ns).into_iter().flat_map(|piece| piece.busy);
-            let busy: Vec<_> = union(busy.collect());
+            let busy: Vec<_> = union_of_intervals(busy.collect());
             assert_eq!(busy, work, "{executed_ns}");
         }
     }
@@ -202,11 +190,5 @@ mod tests {
     fn block_that_was_given_up_has_all_its_work_while_executing() {
         assert_eq!(pieces(&[(1, 2)], 0), [piece(true, 1, 2, &[(1, 2)])]);
         assert_eq!(pieces(&[], 7), []);
-    }
-
-    #[test]
-    fn union_of_threads_is_disjoint_and_in_order() {
-        let parts = vec![(5, 9), (1, 3), (3, 4), (8, 12), (20, 20)];
-        assert_eq!(union(parts), [(1, 4), (5, 12)]);
     }
 }

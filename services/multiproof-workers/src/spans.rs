@@ -1,13 +1,13 @@
 //! Traces of a block: its lane, and a span for each proof thread at the level of jobs.
 
-use crate::lane::{Counts, Lane, union};
+use crate::lane::{Counts, Lane};
 use parking_lot::Mutex;
 use std::{
     mem,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 use tandem_primitives::BlockNumber;
-use tandem_telemetry::{BusyIntervals, BusyLog};
+use tandem_telemetry::{BusyIntervals, BusyLog, union_of_intervals};
 use tracing::{Span, debug_span, field::Empty};
 
 /// Work of all threads on one block. It is drawn when the last thread is done with the block.
@@ -90,7 +90,7 @@ impl BlockSpans {
             let own = thread.as_ref().map_or(&[][..], |own| own.busy.intervals());
             intervals.extend_from_slice(own);
         }
-        union(intervals)
+        union_of_intervals(intervals)
     }
 }
 

@@ -11,7 +11,7 @@ use fake::Fake;
 use std::sync::Arc;
 use tandem_policy::LivePolicies;
 use tandem_proto::multiproof::{Begin, ProofApi, StateUpdate};
-use tandem_telemetry::{Config, SpanRecord, TraceLevel, Traces, Value, init};
+use tandem_telemetry::{Config, SpanRecord, TraceLevel, Traces, Value, init, union_of_intervals};
 use token::{id, policies, small, start, token, token_state};
 use tracing::info_span;
 
@@ -19,19 +19,6 @@ fn number(span: &SpanRecord, attribute: &str) -> i64 {
     let value = span.attributes.iter().find(|(name, _)| *name == attribute);
     let Some((_, Value::Int(number))) = value else { panic!("{attribute}: {span:?}") };
     *number
-}
-
-/// Returns the union of intervals.
-fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    intervals.sort_unstable();
-    intervals.dedup_by(|next, kept| {
-        let joins = next.0 <= kept.1;
-        if joins {
-            kept.1 = kept.1.max(next.1);
-        }
-        joins
-    });
-    intervals
 }
 
 #[test]
@@ -63,7 +50,7 @@ fn each_job_is_a_span_below_its_thread() {
     // The lane has exactly the times of the workers, and the executor is told the same.
     let busy = |names: &[&str]| {
         let spans = names.iter().flat_map(|name| named(name));
-        union(spans.flat_map(|span| span.busy.clone()).collect())
+        union_of_intervals(spans.flat_map(|span| span.busy.clone()).collect())
     };
     let lane = busy(&["state root, while executing", "state root, after execution"]);
     assert_eq!(lane, busy(&["storage worker", "account worker", "proof worker"]));

@@ -18,6 +18,13 @@ pub(crate) fn notes(report: &Report) -> Vec<String> {
             report.selection.root, report.spans, report.other_traces
         ));
     }
+    if let Some(share) = report.summary.cpu_share.filter(|share| share.p50 < CPU_SHARE_LEAST) {
+        notes.push(format!(
+            "threads that counted as busy had a processor for {:.0} % of that time in the median \
+             payload: others used the processors, or there are too few",
+            share.p50 * 100.0
+        ));
+    }
     let mut note = |n: usize, what: String| {
         if n > 0 {
             notes.push(format!("{n} {what}"));
@@ -45,18 +52,6 @@ pub(crate) fn notes(report: &Report) -> Vec<String> {
          overlap is an upper bound"
             .to_owned(),
     );
-    if let Some(share) = report.summary.cpu_share.filter(|share| share.p50 < CPU_SHARE_LEAST) {
-        notes.push(format!(
-            "threads that counted as busy had a processor for {:.0} % of that time in the median \
-             payload: others used the processors, or there are too few",
-            share.p50 * 100.0
-        ));
-    }
-    let mut note = |n: usize, what: String| {
-        if n > 0 {
-            notes.push(format!("{n} {what}"));
-        }
-    };
     for doubt in [Doubt::DroppedEvents, Doubt::JoinedGaps, Doubt::WholeSpans, Doubt::Clocks] {
         let n = report.payloads.iter().filter(|one| one.doubts.contains(&doubt)).count();
         note(n, format!("payloads without a verdict: {doubt}"));

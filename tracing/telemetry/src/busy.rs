@@ -43,6 +43,20 @@ impl BusyLog {
     }
 }
 
+/// Returns the union of busy intervals in any order: disjoint, in order of time.
+pub fn union_of_intervals(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    intervals.retain(|(start, end)| start < end);
+    intervals.sort_unstable();
+    intervals.dedup_by(|next, kept| {
+        let joins = next.0 <= kept.1;
+        if joins {
+            kept.1 = kept.1.max(next.1);
+        }
+        joins
+    });
+    intervals
+}
+
 /// Collector of the busy intervals of one span, which it attaches to the span when dropped.
 ///
 /// It holds a handle to the span, which therefore ends no earlier than this value is dropped. All
@@ -427,6 +441,12 @@ mod tests {
         );
         assert_eq!(outer.waits(), [("a", 200_000), ("b", 50_000)]);
         assert!(inner.waits().is_empty() && WORK.with_borrow(Option::is_none));
+    }
+
+    #[test]
+    fn union_of_threads_is_disjoint_and_in_order() {
+        let parts = vec![(5, 9), (1, 3), (3, 4), (8, 12), (20, 20)];
+        assert_eq!(union_of_intervals(parts), [(1, 4), (5, 12)]);
     }
 
     #[test]

@@ -417,11 +417,11 @@ pub(crate) async fn run(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::record::Thread;
 
-    fn record(busy: usize) -> Arc<SpanRecord> {
+    pub(crate) fn record(busy: usize) -> Arc<SpanRecord> {
         Arc::new(SpanRecord {
             trace_id: 1,
             span_id: 2,

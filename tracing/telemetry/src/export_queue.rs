@@ -127,32 +127,13 @@ impl ExportQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Kind, Thread};
-
-    fn record() -> Arc<SpanRecord> {
-        Arc::new(SpanRecord {
-            trace_id: 1,
-            span_id: 2,
-            parent_id: 0,
-            parent_is_remote: false,
-            service: "executor",
-            name: "on_new_payload",
-            kind: Kind::Internal,
-            error: None,
-            start_ns: 1,
-            end_ns: 2,
-            attributes: Vec::new(),
-            thread: Thread::current(),
-            busy: Vec::new(),
-            links: Vec::new(),
-        })
-    }
+    use crate::export::tests::record;
 
     #[test]
     fn full_queue_drops_and_counts() {
         let queue = ExportQueue::new(2);
         for _ in 0..5 {
-            queue.offer(record());
+            queue.offer(record(0));
         }
         assert_eq!((queue.stats().dropped, queue.stats().queued), (3, 2));
         assert_eq!(queue.take(1).count(), 1);
@@ -164,7 +145,7 @@ mod tests {
     fn failed_spans_come_back_as_whole_traces_and_the_counts_add_up() {
         let queue = ExportQueue::new(12);
         let of_trace = |trace_id: u128| {
-            let mut one = SpanRecord::clone(&record());
+            let mut one = SpanRecord::clone(&record(0));
             (one.trace_id, one.start_ns) = (trace_id, trace_id as u64);
             Arc::new(one)
         };

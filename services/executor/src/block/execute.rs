@@ -25,10 +25,11 @@ use alloy_evm::{
     },
     eth::{EthBlockExecutionCtx, EthBlockExecutor, EthTxResult},
 };
+use alloy_primitives::{B256, Bloom};
 use revm::{context::result::InvalidTransaction, context_interface::Cfg as _};
 use std::{borrow::Cow, sync::Arc};
 use tandem_chain::{
-    AccessList, Block, BlockError, BlockRules, ChainSpec, Fork, Receipt, ReceiptBuilder,
+    AccessList, Block, BlockError, BlockRules, ChainSpec, Fork, Outcome, Receipt, ReceiptBuilder,
     Transaction, TransactionRule,
 };
 use tandem_proto::multiproof::StateUpdate;
@@ -49,6 +50,20 @@ pub struct Executed {
     /// Changes of each transaction before Byzantium, where a receipt holds the state root after its
     /// transaction. The code that knows the tries sets [`Receipt::post_state`]. Empty otherwise.
     pub steps: Vec<Arc<StateUpdate>>,
+}
+
+impl Executed {
+    /// Returns what the header says of the execution, with these roots of the receipts.
+    pub fn outcome(&self, receipts_root: B256, logs_bloom: Bloom) -> Outcome<'_> {
+        Outcome {
+            receipts_root,
+            logs_bloom,
+            gas_used: self.gas_used,
+            blob_gas_used: self.blob_gas_used,
+            requests: &self.requests,
+            access_list: self.access_list.as_ref(),
+        }
+    }
 }
 
 /// Reason why a block has no result.

@@ -26,8 +26,8 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_chain::{
-    Block, BlockError, Outcome, Receipt, encode_receipts, is_merged, validate_body,
-    validate_header, validate_outcome,
+    Block, BlockError, Receipt, encode_receipts, is_merged, validate_body, validate_header,
+    validate_outcome,
 };
 use tandem_policy::{Policies, StateReads};
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
@@ -179,23 +179,15 @@ impl Engine {
         histogram!(names::EXECUTION_SECONDS).record(executed_at - started);
         running.finish();
         let Running { executed, diff, session, executing, rooter } = running;
-        let Executed { receipts, gas_used, blob_gas_used, requests, access_list, .. } = executed;
         let (receipts_root, logs_bloom) =
-            info_span!("receipts_root").in_scope(|| rooter.finish(&receipts));
-        let outcome = Outcome {
-            receipts_root,
-            logs_bloom,
-            gas_used,
-            blob_gas_used,
-            requests: &requests,
-            access_list: access_list.as_ref(),
-        };
+            info_span!("receipts_root").in_scope(|| rooter.finish(&executed.receipts));
+        let outcome = executed.outcome(receipts_root, logs_bloom);
         validate_outcome(&self.chain.spec, block, &outcome).map_err(Failure::Invalid)?;
         // Only the root is open now. At startup, storage-writer checks the roots of its pending
         // blocks, so a crash from here on leaves no invalid block behind.
         self.chain.withhold(block.id.hash);
-        let access_list = access_list.map(|list| list.rlp().clone());
-        let committed = self.commit(block, &receipts, diff.clone(), access_list);
+        let access_list = executed.access_list.as_ref().map(|list| list.rlp().clone());
+        let committed = self.commit(block, &executed.receipts, diff.clone(), access_list);
         let mut work = Vec::new();
         let verdict = self.await_state_root(block, parent, session, &diff, &mut work);
         let root_at = Instant::now();

@@ -40,8 +40,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_chain::{
-    Block, BlockError, ChainSpec, Outcome, receipts_root, validate_body, validate_header,
-    validate_outcome,
+    Block, BlockError, ChainSpec, receipts_root, validate_body, validate_header, validate_outcome,
 };
 use tandem_primitives::{B256, BlockNumber, Bytes, StateDiff};
 use tandem_trie::{NodePlace, PartialState, Witness, WitnessError, keccak256_all};
@@ -213,7 +212,7 @@ fn judge(
     let started = Instant::now();
     let executed = run(spec, block, senders, lineage, reader);
     let mut report = Report::default();
-    let (executed, diff) = match executed {
+    let (mut executed, diff) = match executed {
         Ok(executed) => executed,
         Err(Failure::Internal(error)) => return Err(execution_error(error)),
         Err(Failure::Invalid(fault)) => {
@@ -223,22 +222,14 @@ fn judge(
         }
     };
     let executed_at = Instant::now();
-    let Executed { mut receipts, gas_used, blob_gas_used, requests, access_list, steps } = executed;
     let mut state = PartialState::new(witness, lineage.state_root)?;
-    for (receipt, step) in receipts.iter_mut().zip(&steps) {
+    for (receipt, step) in executed.receipts.iter_mut().zip(&executed.steps) {
         receipt.post_state = Some(state.apply(&step.accounts)?);
     }
     let state_root = state.apply(&diff.accounts)?;
     let rooted_at = Instant::now();
-    let (receipts_root, logs_bloom) = receipts_root(&receipts);
-    let outcome = Outcome {
-        receipts_root,
-        logs_bloom,
-        gas_used,
-        blob_gas_used,
-        requests: &requests,
-        access_list: access_list.as_ref(),
-    };
+    let (receipts_root, logs_bloom) = receipts_root(&executed.receipts);
+    let outcome = executed.outcome(receipts_root, logs_bloom);
     report.fault = validate_outcome(spec, block, &outcome).err();
     report.timings.root = rooted_at - executed_at;
     report.timings.execute = (executed_at - started) + rooted_at.elapsed();
@@ -246,7 +237,8 @@ fn judge(
     if header != state_root {
         report.fault.get_or_insert(BlockError::StateRoot { header, computed: state_root });
     }
-    let requests_hash = block.header.requests_hash.map(|_| requests.requests_hash());
+    let requests_hash = block.header.requests_hash.map(|_| executed.requests.requests_hash());
+    let gas_used = executed.gas_used;
     report.computed = Some(Computed { state_root, receipts_root, gas_used, requests_hash });
     Ok(report)
 }

@@ -13,6 +13,7 @@ use std::{
 };
 use tandem_membership::WorkerId;
 use tandem_proto::multiproof::{Begin, Error, ProofSession, ShardRoots, StateUpdate};
+use tandem_telemetry::union_of_intervals;
 
 /// Block at several workers, or in this process.
 pub struct FleetSession {
@@ -101,19 +102,6 @@ impl FleetSession {
     }
 }
 
-/// Returns the union of intervals in any order.
-fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    intervals.sort_unstable();
-    intervals.dedup_by(|next, kept| {
-        let joins = next.0 <= kept.1;
-        if joins {
-            kept.1 = kept.1.max(next.1);
-        }
-        joins
-    });
-    intervals
-}
-
 impl ProofSession for FleetSession {
     fn executed(&mut self, unix_ns: u64) {
         if let Some(local) = &mut self.local {
@@ -163,7 +151,7 @@ impl ProofSession for FleetSession {
             shards: self.begin.shards,
             roots: collected.roots.clone(),
             stats: collected.stats,
-            work: union(collected.work),
+            work: union_of_intervals(collected.work),
         };
         if let Some(earlier) = self.earlier.take() {
             self.core.quarantine_wrong_workers(&earlier, &answer);
