@@ -60,6 +60,16 @@ discv5:
     cargo test --release --locked -p tandem-discovery --features discv5 --test v5 --test sockets
     cargo build --release --locked -p tandem --features discv5
 
+# Build the binary that takes profiles of itself, for `tandem profile`
+profiling:
+    cargo build --release --locked -p tandem --features profiling
+
+# Test and lint what only builds with the feature profiling have
+profiling-test:
+    cargo clippy --release --locked -p tandem-profile --features sampling --all-targets -- -D warnings
+    cargo clippy --release --locked -p tandem-cluster --features profiling -- -D warnings
+    cargo test --release --locked -p tandem-profile --features sampling
+
 # Measure a topic's figures against their limits (docs/figures.md), such as `./dev figures repairs --quick`.
 # TANDEM_CORPORA names a folder with more corpora, KUBECONFIG the cluster of `./dev figures operations`
 [positional-arguments]
@@ -138,7 +148,7 @@ deny:
     fi
 
 # All that must hold before a change lands
-check: fmt clippy deny test conformance-sample doc
+check: fmt clippy deny test profiling-test conformance-sample doc
 
 # Benches: the trie against ethrex-trie, alloy-trie and its hashing, the peer table against scans,
 # reads of the state over layers, newPayload for each corpus (more of them by

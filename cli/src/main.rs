@@ -24,12 +24,14 @@ mod node;
 mod operations;
 mod overlap;
 mod peer_table;
+mod profile;
 mod replay;
 mod scrape;
 mod secrets;
 mod serve;
 mod service;
 mod storage_writer;
+mod target;
 mod telemetry;
 mod top;
 mod verify;
@@ -102,6 +104,8 @@ enum Command {
     Overlap(overlap::Args),
     /// Watch a node or a cluster: payloads, overlap, workers, caches, processors
     Top(top::Args),
+    /// Tell what the processors are busy with, by subsystem and function
+    Profile(profile::Args),
     /// Compare configurations on the same payloads, interleaved block by block
     Lab(lab::Args),
     /// Recompute the state root and every trie node from the flat state
@@ -138,6 +142,7 @@ impl Command {
             | Self::Replay(_)
             | Self::Overlap(_)
             | Self::Top(_)
+            | Self::Profile(_)
             | Self::Lab(_)
             | Self::Conformance(_)
             | Self::ExecuteWitness(_)
@@ -179,6 +184,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::main(args),
         Command::Overlap(args) => overlap::main(args),
         Command::Top(args) => top::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::Lab(args) => lab::main(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Conformance(args) => conformance::run(args),

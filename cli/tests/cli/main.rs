@@ -12,6 +12,7 @@ mod full_disk;
 mod lab;
 mod neighbour;
 mod peers;
+mod profile;
 mod six_processes;
 mod standby;
 mod stop;

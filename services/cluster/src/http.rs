@@ -1,6 +1,7 @@
-//! Serves `/metrics`, `/livez`, `/readyz` and `/debug/traces`.
+//! Serves `/metrics`, `/livez`, `/readyz`, `/debug/traces` and `/debug/pprof/profile`.
 
-use axum::{Router, http::StatusCode, routing::get};
+use crate::profile::serve_profile;
+use axum::{Router, extract::RawQuery, http::StatusCode, routing::get};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use tandem_http::reports_router;
@@ -48,6 +49,7 @@ pub fn operations_router(telemetry: Telemetry, readiness: Readiness) -> Router {
     });
     let traces = Arc::new(move |count| ring.traces_json(count));
     reports_router(metrics, traces)
+        .route("/debug/pprof/profile", get(async |RawQuery(query)| serve_profile(query).await))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
 }

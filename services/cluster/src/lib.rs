@@ -27,6 +27,7 @@ mod http;
 mod import;
 mod peers;
 mod policies;
+mod profile;
 mod public;
 pub mod role;
 mod secret;
