@@ -44,6 +44,9 @@ pub struct Args {
     /// Write the report as JSON; - for standard output, instead of the text
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Also say what newPayload would gain if a stage were 10 or 50 % faster
+    #[arg(long)]
+    pub what_if: bool,
     /// Exit with 1 when the median overlap is under X, from 0 to 1
     #[arg(long, value_name = "X", value_parser = parse_share)]
     pub fail_under: Option<f64>,
@@ -90,6 +93,7 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     }
     let options = Options {
         timeline: args.html.is_some(),
+        what_if: args.what_if,
         jaeger_ui: args.jaeger_ui.as_ref().or(args.jaeger.first()).cloned(),
         ..args.select.options()
     };

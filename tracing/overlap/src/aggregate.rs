@@ -16,6 +16,7 @@ use crate::payloads::{Index, Payload};
 use crate::report::{Distribution, QueueGap, Report, Summary, Thresholds, Totals, Verdict};
 use crate::select::Selection;
 use crate::stats::median;
+use crate::what_if::{PayloadGain, gains, over_all};
 
 /// Number of payloads named in [`Report::worst`] and in [`Report::slowest`].
 const WORST: usize = 5;
@@ -45,13 +46,15 @@ pub struct Options {
     pub jaeger_ui: Option<String>,
     /// Whether to keep spans for [`html`](crate::html).
     pub timeline: bool,
+    /// Whether to say what faster stages would gain ([`Report::what_if`]).
+    pub what_if: bool,
 }
 
 impl Options {
     /// Creates options for the `limit` youngest payloads of `selection`, with a timeline.
     pub fn new(selection: Selection, limit: usize) -> Self {
         let (filter, align, jaeger_ui) = (Filter::default(), Vec::new(), None);
-        Self { selection, filter, limit, align, jaeger_ui, timeline: true }
+        Self { selection, filter, limit, align, jaeger_ui, timeline: true, what_if: false }
     }
 }
 
@@ -60,6 +63,8 @@ struct Analysed {
     report: PayloadReport,
     detail: Option<PayloadDetail>,
     gaps: Vec<(String, Gaps)>,
+    /// Gains of faster stages, if they are wanted.
+    gains: Vec<PayloadGain>,
     /// The report if workers without children were idle, where the payload alone does not tell.
     if_idle: Option<Box<PayloadReport>>,
     /// Hosts of the spans on both sides.
@@ -152,7 +157,12 @@ impl Aggregate {
             let idle = analyze_payload(index, payload, selection, &self.thresholds, true);
             Box::new(idle.report)
         });
-        let Analysis { report, a, b, a_members, b_members, derived_busy, last_wait, .. } = analysis;
+        let Analysis { report, a, b, a_members, b_members, derived_busy, path, last_wait, .. } =
+            analysis;
+        let gains = match self.options.what_if {
+            true => gains(index, &path, [&a, &b], [&a_members, &b_members], last_wait),
+            false => Vec::new(),
+        };
         let mut hosts: Vec<Arc<str>> = Vec::new();
         for at in a_members.iter().chain(&b_members) {
             if !hosts.contains(&spans[*at].host) {
@@ -186,7 +196,7 @@ impl Aggregate {
         let worked = root.attribute("overlap.b_us").and_then(Attribute::as_u64);
         let lost_side_b = report.b_spans == 0 && worked.is_some_and(|us| us > 0);
         let detail = Some(PayloadDetail { a, b, window, timeline });
-        Analysed { report, detail, gaps, if_idle, hosts, instance, lost_side_b }
+        Analysed { report, detail, gaps, gains, if_idle, hosts, instance, lost_side_b }
     }
 
     /// Keeps only the youngest payloads, in order of start.
@@ -222,6 +232,9 @@ impl Aggregate {
             false => std::mem::take(&mut self.options.align),
         };
         self.resolve(&clocks);
+        let gains = self.payloads.iter().filter(|one| !one.gains.is_empty());
+        let gains: Vec<_> = gains.map(|one| (one.report.payload_ns, &one.gains[..])).collect();
+        let what_if = over_all(&gains);
         let instances: HashSet<&str> =
             self.payloads.iter().filter_map(|one| one.instance.as_deref()).collect();
         let processes = instances.len();
@@ -254,6 +267,7 @@ impl Aggregate {
             worst,
             slowest,
             queue_gaps,
+            what_if,
             skew: self.observations.skew(),
             clocks,
             summary,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::critical_path::CriticalPath;
+use crate::critical_path::{CriticalPath, Part};
 use crate::doubt::{Doubt, doubts, joined_ns};
 use crate::intervals::Intervals;
 use crate::model::{Attribute, Span, SpanId, TraceId};
@@ -134,6 +134,8 @@ pub(crate) struct Analysis {
     pub(crate) a_members: Vec<usize>,
     pub(crate) b_members: Vec<usize>,
     pub(crate) derived_busy: DerivedBusy,
+    /// Critical path, in order of time.
+    pub(crate) path: Vec<Part>,
     /// Waiting span that ends last.
     pub(crate) last_wait: Option<usize>,
     /// Whether spans that count by their children have none in this payload: either they were idle,
@@ -200,6 +202,7 @@ pub(crate) fn analyze_payload(
     let processors = root.attribute("processors").and_then(Attribute::as_u64);
     let proved = worth.proved.filter(|_| may_take_turns(processors));
     let verdict = thresholds.verdict(worth.reached, worth.weight, tail_share, proved);
+    let path = CriticalPath::of(index, payload, &b.members, &waits, &derived_busy);
     let report = PayloadReport {
         trace_id: root.trace_id,
         root_span_id: root.span_id,
@@ -229,7 +232,7 @@ pub(crate) fn analyze_payload(
         b_spans: b.members.len(),
         whole_spans: a.whole_spans + b.whole_spans,
         orphans: payload.orphans,
-        critical_path: critical_path(index, payload, &b.members, &waits, &derived_busy),
+        critical_path: critical_path(index, &path),
     };
     let last_wait = waits.into_iter().max_by_key(|at| index.spans[*at].end_ns);
     Analysis {
@@ -239,6 +242,7 @@ pub(crate) fn analyze_payload(
         a_members: a.members,
         b_members: b.members,
         derived_busy,
+        path,
         last_wait,
         is_childless: a.is_childless || b.is_childless,
         has_children: a.has_children || b.has_children,
@@ -385,15 +389,9 @@ fn attribute(index: &Index<'_>, payload: &Payload, keys: &[&str]) -> Option<Stri
         .next()
 }
 
-fn critical_path(
-    index: &Index<'_>,
-    payload: &Payload,
-    side_b: &[usize],
-    waits: &[usize],
-    derived_busy: &DerivedBusy,
-) -> Vec<Step> {
+fn critical_path(index: &Index<'_>, path: &[Part]) -> Vec<Step> {
     let mut totals: HashMap<(&str, &str, bool), u64> = HashMap::new();
-    for part in CriticalPath::of(index, payload, side_b, waits, derived_busy) {
+    for part in path {
         let span = &index.spans[part.span];
         let kind = (&*span.service, span.name.as_str(), part.queued);
         *totals.entry(kind).or_default() += part.end_ns - part.start_ns;

@@ -52,6 +52,7 @@ mod render;
 mod report;
 mod select;
 pub mod stats;
+mod what_if;
 mod worth;
 
 pub use aggregate::Options;
@@ -69,4 +70,5 @@ pub use report::{
     Distribution, QueueGap, Report, Summary, Thresholds, Totals, Verdict, analyze, analyze_with,
 };
 pub use select::{Busy, Pattern, Preset, Selection, Side};
+pub use what_if::StageGain;
 pub use worth::Worth;

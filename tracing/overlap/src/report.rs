@@ -11,6 +11,7 @@ use crate::filter::Filter;
 use crate::model::{Input, Problems, TraceId};
 use crate::select::Selection;
 use crate::stats;
+use crate::what_if::StageGain;
 
 /// Verdict on whether the two sides ran at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -242,6 +243,8 @@ pub struct Report {
     pub slowest_urls: Vec<Option<String>>,
     /// Queue gaps, the largest median first.
     pub queue_gaps: Vec<QueueGap>,
+    /// Gains of faster stages, the largest first; empty unless wanted ([`Options::what_if`]).
+    pub what_if: Vec<StageGain>,
     /// Clock skew between services, if there is evidence of it.
     pub skew: Vec<Skew>,
     /// Known facts on the clocks of hosts, compared with the clock of the host with most payloads.

@@ -1,5 +1,5 @@
-//! Processor time by subsystem and function: samples of the stacks of all threads, in pprof's format, sorted into
-//! subsystems.
+//! Processor time by subsystem and function: samples of the stacks of all threads, in pprof's
+//! format, sorted into subsystems.
 //!
 //! ```text
 //!  Sampler ──► Profile ──► /debug/pprof/profile ──► Profile::parse ──► merge ──► Budget, flamegraph

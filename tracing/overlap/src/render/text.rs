@@ -6,6 +6,8 @@ use crate::analyze::PayloadReport;
 use crate::intervals::Intervals;
 use crate::model::TraceId;
 use crate::report::{Distribution, Report};
+use crate::stats::Estimate;
+use crate::what_if::StageGain;
 
 /// Number of columns of the small timelines.
 const COLUMNS: u64 = 72;
@@ -47,6 +49,7 @@ fn write_report(out: &mut String, report: &Report) -> fmt::Result {
         }
     }
     write_queue_gaps(out, report)?;
+    write_what_if(out, report)?;
     write_verdict(out, report)?;
     for note in &report.notes {
         writeln!(out, "note: {note}")?;
@@ -108,6 +111,33 @@ fn write_totals(out: &mut String, report: &Report) -> fmt::Result {
         share(total.neither_ns),
         total.overlap.map_or_else(|| "-".to_owned(), two_digits),
     )
+}
+
+fn write_what_if(out: &mut String, report: &Report) -> fmt::Result {
+    /// Gains below this part of the payload are left out.
+    const LEAST: f64 = 0.000_5;
+    let shown = |gain: &&StageGain| gain.on_path.median.max(gain.gain_50.median) >= LEAST;
+    let mut gains = report.what_if.iter().filter(shown).peekable();
+    if gains.peek().is_none() {
+        return Ok(());
+    }
+    writeln!(out, "\nwhat if: part of the payload that a faster stage would gain, median [95 %]")?;
+    writeln!(out, "{:>9}{:>22}{:>22}  stage", "on path", "10 % faster", "50 % faster")?;
+    for gain in gains {
+        let interval = |part: &Estimate| {
+            let one = |part: f64| format!("{:.1}", 100.0 * part);
+            format!("{} [{}, {}] %", one(part.median), one(part.low), one(part.high))
+        };
+        writeln!(
+            out,
+            "{:>9}{:>22}{:>22}  {}",
+            percent(gain.on_path.median),
+            interval(&gain.gain_10),
+            interval(&gain.gain_50),
+            gain.stage,
+        )?;
+    }
+    Ok(())
 }
 
 fn write_worst(out: &mut String, report: &Report) -> fmt::Result {

@@ -10,3 +10,4 @@ mod properties;
 mod robustness;
 mod scale;
 mod shapes;
+mod what_if;
