@@ -45,6 +45,15 @@ pub struct Payloads {
     pub p95_seconds: Option<f64>,
     /// Share of newPayload after the last transaction.
     pub tail: Option<f64>,
+    /// Part of the possible gain that overlapping reached: median.
+    pub reached: Option<f64>,
+    /// Part of a payload that overlapping can save at most: median.
+    pub weight: Option<f64>,
+    /// Seconds that overlapping saved, and could still save, a payload.
+    pub saved_seconds: Option<f64>,
+    pub could_save_seconds: Option<f64>,
+    /// Number of payloads by the verdict on their overlap.
+    pub verdicts: BTreeMap<String, f64>,
     pub gas_per_second: Option<f64>,
     pub head: Option<f64>,
     /// Blocks by which the durable base is behind the head.
@@ -224,6 +233,13 @@ impl Gains<'_> {
         let took = self.gain(&format!("{NEW_PAYLOAD}_sum"), &valid);
         let head = self.largest("tandem_executor_head_block");
         let base = self.largest("tandem_storage_writer_base_block");
+        let overlap =
+            |what| self.buckets(&format!("tandem_executor_overlap_{what}_ratio"), &Labels::new());
+        let verdicts = self.by_label("tandem_executor_overlap_verdicts_total", "verdict");
+        let times = self.by_label("tandem_executor_overlap_microseconds_total", "of");
+        let counted: f64 = verdicts.values().sum();
+        let a_payload = |us: f64| ratio(us / 1e6, counted);
+        let (both, shorter) = (times.get("both").copied(), times.get("shorter").copied());
         Payloads {
             per_second: self
                 .total(&format!("{NEW_PAYLOAD}_count"))
@@ -231,6 +247,11 @@ impl Gains<'_> {
             p50_seconds: quantile(&buckets, 0.50),
             p95_seconds: quantile(&buckets, 0.95),
             tail: waited.zip(took).and_then(|(waited, took)| ratio(waited, took)),
+            reached: quantile(&overlap("reached"), 0.50),
+            weight: quantile(&overlap("weight"), 0.50),
+            saved_seconds: both.and_then(a_payload),
+            could_save_seconds: shorter.zip(both).and_then(|(of, both)| a_payload(of - both)),
+            verdicts: verdicts.into_iter().filter(|(_, count)| *count > 0.0).collect(),
             gas_per_second: self
                 .total("tandem_executor_gas_total")
                 .and_then(|gas| ratio(gas, seconds)),

@@ -18,6 +18,11 @@ pub const ROUND_KEYS: &str = "tandem_executor_read_round_keys";
 pub const ROUND_SECONDS: &str = "tandem_executor_read_round_seconds";
 pub const UNFORESEEN_READS: &str = "tandem_executor_unforeseen_reads";
 pub const EXECUTION_WAITS: &str = "tandem_executor_execution_wait_seconds";
+pub const OVERLAP_REACHED: &str = "tandem_executor_overlap_reached_ratio";
+pub const OVERLAP_WEIGHT: &str = "tandem_executor_overlap_weight_ratio";
+pub const OVERLAP_TAIL: &str = "tandem_executor_overlap_tail_ratio";
+pub const OVERLAP_MICROSECONDS: &str = "tandem_executor_overlap_microseconds_total";
+pub const OVERLAP_VERDICTS: &str = "tandem_executor_overlap_verdicts_total";
 pub const ROOT_RETRIES: &str = "tandem_executor_root_retries_total";
 pub const LAYERS: &str = "tandem_executor_layers";
 pub const POLICIES: &str = "tandem_executor_policies_info";
@@ -54,6 +59,19 @@ pub fn describe() {
     let text = "Time for which execution waited, for calls for state or for room in a worker's queue, \
         by block";
     describe_histogram!(EXECUTION_WAITS, seconds, text);
+    let text = "Part of the time that overlapping execution and state root can save, that it saved, by block";
+    describe_histogram!(OVERLAP_REACHED, Unit::Count, text);
+    let text =
+        "Part of a block's time that overlapping can save at most: the shorter side, by block";
+    describe_histogram!(OVERLAP_WEIGHT, Unit::Count, text);
+    let text = "Part of a block's time that lies after its last transaction, by block";
+    describe_histogram!(OVERLAP_TAIL, Unit::Count, text);
+    let text = "Times of blocks: busy times of execution and state_root, time of both at once, that of \
+        the shorter side, the tail after the last transaction, and the payload from the begin of \
+        execution to the root";
+    describe_counter!(OVERLAP_MICROSECONDS, Unit::Microseconds, text);
+    let text = "Blocks by the verdict on their overlap";
+    describe_counter!(OVERLAP_VERDICTS, Unit::Count, text);
     describe_counter!(
         RECOMMITTED,
         Unit::Count,

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use tandem_verdict::{Thresholds, Verdict};
+
 use crate::analyze::{
     Analysis, PayloadDetail, PayloadReport, Timeline, analyze_payload, block_number, ratio,
 };
@@ -13,7 +15,7 @@ use crate::intervals::Intervals;
 use crate::model::{Attribute, Problems, Span, TraceId};
 use crate::notes::notes;
 use crate::payloads::{Index, Payload};
-use crate::report::{Distribution, QueueGap, Report, Summary, Thresholds, Totals, Verdict};
+use crate::report::{Distribution, QueueGap, Report, Summary, Totals};
 use crate::select::Selection;
 use crate::stats::median;
 use crate::what_if::{PayloadGain, gains, over_all};

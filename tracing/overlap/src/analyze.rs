@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tandem_verdict::{Thresholds, Verdict};
 
 use crate::critical_path::{CriticalPath, Part};
 use crate::doubt::{Doubt, doubts, joined_ns};
 use crate::intervals::Intervals;
 use crate::model::{Attribute, Span, SpanId, TraceId};
 use crate::payloads::{Index, Payload};
-use crate::report::{Thresholds, Verdict};
 use crate::select::{Busy, Pattern, Selection, Side};
 use crate::worth::{ThreadTimes, Worth};
 

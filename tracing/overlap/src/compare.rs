@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
+use tandem_verdict::Verdict;
 
 use crate::analyze::PayloadReport;
 use crate::model::TraceId;
-use crate::report::{Report, Verdict};
+use crate::report::Report;
 use crate::stats::{Estimate, median};
 
 /// Number of blocks named in [`Comparison::most_slower`].

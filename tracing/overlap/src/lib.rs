@@ -66,9 +66,8 @@ pub use intervals::Intervals;
 pub use model::{Attribute, Input, Kind, Link, Problems, Span, SpanId, TraceId};
 pub use read::{MAX_BYTES, read, read_from};
 pub use render::{comparison_json, comparison_text, html, json, text};
-pub use report::{
-    Distribution, QueueGap, Report, Summary, Thresholds, Totals, Verdict, analyze, analyze_with,
-};
+pub use report::{Distribution, QueueGap, Report, Summary, Totals, analyze, analyze_with};
 pub use select::{Busy, Pattern, Preset, Selection, Side};
+pub use tandem_verdict::{Thresholds, Verdict};
 pub use what_if::StageGain;
 pub use worth::Worth;

@@ -1,8 +1,7 @@
 //! Result over all payloads: distributions, totals, the worst payloads, and the verdict.
 
-use std::fmt;
-
 use serde::Serialize;
+use tandem_verdict::{Thresholds, Verdict};
 
 use crate::aggregate::{Aggregate, Options};
 use crate::analyze::{PayloadDetail, PayloadReport};
@@ -12,87 +11,6 @@ use crate::model::{Input, Problems, TraceId};
 use crate::select::Selection;
 use crate::stats;
 use crate::what_if::StageGain;
-
-/// Verdict on whether the two sides ran at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Verdict {
-    /// The shorter side hides behind the longer one: total time ≈ the longer side.
-    Parallel,
-    /// Both sides were under way at the same time, but took turns on the processors.
-    Concurrent,
-    /// State between PARALLEL and SEQUENTIAL.
-    Partial,
-    /// One side waits for the other: total time ≈ the sum.
-    Sequential,
-    /// The shorter side is so small that hiding it saves next to nothing.
-    NothingToGain,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Parallel => "PARALLEL",
-            Self::Concurrent => "CONCURRENT",
-            Self::Partial => "PARTIAL",
-            Self::Sequential => "SEQUENTIAL",
-            Self::NothingToGain => "NOTHING TO GAIN",
-        })
-    }
-}
-
-/// Bounds between the verdicts.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Thresholds {
-    /// Least part of the possible gain that [`Verdict::Parallel`] has reached.
-    pub parallel: f64,
-    /// Part of the possible gain below which the verdict is [`Verdict::Sequential`].
-    pub sequential: f64,
-    /// Largest tail of [`Verdict::Parallel`], as a part of the payload.
-    pub tail: f64,
-    /// Weight below which the verdict is [`Verdict::NothingToGain`].
-    pub weight: f64,
-    /// Least part of the overlap that processor time proves, if it is known: below it,
-    /// [`Verdict::Parallel`] is [`Verdict::Concurrent`].
-    pub proved: f64,
-}
-
-impl Default for Thresholds {
-    /// Returns the bounds 0.80 and 0.30 on the gain, and 0.10 on tail and weight. Below 0.30, more
-    /// than 70 % of the shorter side adds to the block time. The pipeline that lost its parallelism
-    /// in the published regression (309 ms and 321 ms of work in 555 ms) had reached 0.24. With a
-    /// tail beyond 0.10, the answer waits for side B although its work may be hidden.
-    fn default() -> Self {
-        Self { parallel: 0.80, sequential: 0.30, tail: 0.10, weight: 0.10, proved: 0.50 }
-    }
-}
-
-impl Thresholds {
-    /// Returns the verdict on a part of the possible gain, the weight of the shorter side, the tail
-    /// as a part of the payload, and the part of the overlap that processor time proves. `None` when
-    /// a side has no work.
-    pub fn verdict(
-        &self,
-        reached: Option<f64>,
-        weight: Option<f64>,
-        tail: Option<f64>,
-        proved: Option<f64>,
-    ) -> Option<Verdict> {
-        let reached = reached?;
-        Some(if weight? < self.weight {
-            Verdict::NothingToGain
-        } else if reached < self.sequential {
-            Verdict::Sequential
-        } else if reached >= self.parallel && tail.is_none_or(|tail| tail <= self.tail) {
-            match proved {
-                Some(proved) if proved < self.proved => Verdict::Concurrent,
-                _ => Verdict::Parallel,
-            }
-        } else {
-            Verdict::Partial
-        })
-    }
-}
 
 /// Distribution of values. Quantiles are interpolated linearly between the nearest two values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

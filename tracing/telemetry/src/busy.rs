@@ -84,6 +84,8 @@ pub struct BusyIntervals {
     /// Processor time of the thread while it was busy.
     cpu_ns: u64,
     waits: Waits,
+    /// End of the span, if it is not that of its last handle.
+    end_ns: Option<u64>,
 }
 
 /// A moment of a thread.
@@ -124,6 +126,7 @@ impl BusyIntervals {
             intervals: IntervalList::default(),
             cpu_ns: 0,
             waits: Waits::default(),
+            end_ns: None,
         }
     }
 
@@ -143,8 +146,10 @@ impl BusyIntervals {
         }
     }
 
-    /// Takes back what was noted as busy after this time. Work must be paused.
+    /// Ends the span at this time, and takes back what was noted as busy after it. Work must be
+    /// paused.
     pub fn cut(&mut self, end_unix_ns: u64) {
+        self.end_ns = Some(end_unix_ns);
         let cut_ns = self.intervals.cut(end_unix_ns);
         self.cpu_ns = self.cpu_ns.saturating_sub(cut_ns);
     }
@@ -167,10 +172,15 @@ impl BusyIntervals {
         self.intervals.total_ns
     }
 
-    /// Returns the kinds of waits so far and their times in nanoseconds. Spans that are not
+    /// Returns the times of this kind of wait so far, like [`Self::intervals`]. Spans that are not
     /// recorded have them too.
-    pub fn waits(&self) -> &[(&'static str, u64)] {
-        &self.waits.0
+    pub fn waited(&self, what: &str) -> &[(u64, u64)] {
+        self.waits.of(what).map_or(&[], |waits| &waits.list)
+    }
+
+    /// Returns the sum of these times in nanoseconds.
+    pub fn waited_ns(&self, what: &str) -> u64 {
+        self.waits.of(what).map_or(0, |waits| waits.total_ns)
     }
 
     /// Returns the intervals so far, `(start, end)` in nanoseconds since the Unix epoch, in order of
@@ -200,14 +210,17 @@ impl Drop for BusyIntervals {
             let before = int_attribute(&record.attributes, "busy.cpu_ns").unwrap_or(0);
             let cpu = Value::from(before.saturating_add(cpu_ns));
             set_attribute(&mut record.attributes, "busy.cpu_ns", cpu);
-            for (what, ns) in &self.waits.0 {
-                set_attribute(&mut record.attributes, what, Value::from(*ns));
+            for (what, waits) in &self.waits.0 {
+                set_attribute(&mut record.attributes, what, Value::from(waits.total_ns));
             }
             if intervals.gap_ns > COALESCE_GAP_NS {
                 let gap = Value::from(intervals.gap_ns);
                 set_attribute(&mut record.attributes, "busy.joined_gap_ns", gap);
             }
             record.thread = self.thread.clone();
+            if let Some(end_ns) = self.end_ns {
+                record.end_ns = end_ns.max(record.start_ns);
+            }
             if record.busy.is_empty() {
                 record.busy = intervals.list;
             } else {
@@ -272,20 +285,25 @@ impl Work {
             self.intervals.push(started.unix_ns, start);
             started.unix_ns = end;
         }
-        self.waits.add(what, end.saturating_sub(start));
+        self.waits.add(what, start, end);
     }
 }
 
-/// Time in ns of each kind of wait. A span has a few kinds.
+/// Times of each kind of wait. A span has a few kinds.
 #[derive(Debug, Default)]
-struct Waits(Vec<(&'static str, u64)>);
+struct Waits(Vec<(&'static str, IntervalList)>);
 
 impl Waits {
-    fn add(&mut self, what: &'static str, ns: u64) {
-        match self.0.iter_mut().find(|(name, _)| *name == what) {
-            Some((_, total)) => *total = total.saturating_add(ns),
-            None => self.0.push((what, ns)),
-        }
+    fn add(&mut self, what: &'static str, start: u64, end: u64) {
+        let at = self.0.iter().position(|(name, _)| *name == what).unwrap_or_else(|| {
+            self.0.push((what, IntervalList::default()));
+            self.0.len() - 1
+        });
+        self.0[at].1.push(start, end);
+    }
+
+    fn of(&self, what: &str) -> Option<&IntervalList> {
+        self.0.iter().find(|(name, _)| *name == what).map(|(_, waits)| waits)
     }
 }
 
@@ -298,7 +316,7 @@ impl Waits {
 /// let working = busy.enter();
 /// waiting("wait.state_ns", || std::thread::sleep(std::time::Duration::from_millis(1)));
 /// drop(working);
-/// assert_eq!(busy.waits()[0].0, "wait.state_ns");
+/// assert!(busy.waited_ns("wait.state_ns") >= 1_000_000);
 /// ```
 pub fn waiting<T>(what: &'static str, wait: impl FnOnce() -> T) -> T {
     if WORK.with_borrow(Option::is_none) {
@@ -439,8 +457,9 @@ mod tests {
             outer.intervals.list[..3],
             [(100_000, 200_000), (300_000, 400_000), (450_000, 500_000)]
         );
-        assert_eq!(outer.waits(), [("a", 200_000), ("b", 50_000)]);
-        assert!(inner.waits().is_empty() && WORK.with_borrow(Option::is_none));
+        assert_eq!((outer.waited_ns("a"), outer.waited_ns("b")), (200_000, 50_000));
+        assert_eq!(outer.waited("b").len(), 1);
+        assert!(inner.waited("a").is_empty() && WORK.with_borrow(Option::is_none));
     }
 
     #[test]

@@ -53,6 +53,11 @@ const COUNT_BUCKETS: &[f64] = &[
     1_000.0, 5_000.0, 20_000.0,
 ];
 
+/// Bounds for histograms named `*_ratio`, of values from 0 to 1. The bounds between the verdicts
+/// are among them.
+const RATIO_BUCKETS: &[f64] =
+    &[0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0];
+
 /// Maximum total time of [`Telemetry::shutdown`].
 const SHUTDOWN: Duration = Duration::from_secs(5);
 /// Part of that time for draining the queue. A round in progress may take up to 2 s before that.
@@ -235,6 +240,8 @@ fn metrics_recorder() -> Result<PrometheusRecorder, Error> {
         .set_buckets(COUNT_BUCKETS)
         .map_err(refused)?
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS_BUCKETS)
+        .map_err(refused)?
+        .set_buckets_for_metric(Matcher::Suffix("_ratio".to_owned()), RATIO_BUCKETS)
         .map_err(refused)?
         .set_buckets_for_metric(Matcher::Suffix("_bytes".to_owned()), BYTES_BUCKETS)
         .map_err(refused)?;

@@ -205,3 +205,18 @@ fn recording_a_span_costs_microseconds() {
     // Each takes around 1 µs on a quiet machine. The bound leaves room for a busy one.
     assert!(each < Duration::from_micros(20), "{each:?}");
 }
+
+#[test]
+fn cut_span_ends_there_although_it_is_still_held() {
+    let mut cut_ns = 0;
+    let spans = record(TraceLevel::Stage, || {
+        let span = info_span!(target: "tandem_executor", "prewarm");
+        let mut busy = BusyIntervals::new(&span);
+        busy.start();
+        cut_ns = unix_nanos();
+        std::thread::sleep(Duration::from_millis(1));
+        busy.stop();
+        busy.cut(cut_ns);
+    });
+    assert_eq!(named(&spans, "prewarm").end_ns, cut_ns);
+}

@@ -21,6 +21,13 @@ tandem_executor_new_payload_seconds_count{status="VALID"} 30
 tandem_executor_new_payload_seconds_count{status="INVALID"} 4
 tandem_executor_root_wait_seconds_sum 0.52
 tandem_executor_gas_total 5000
+tandem_executor_overlap_reached_ratio_bucket{le="0.8"} 10
+tandem_executor_overlap_reached_ratio_bucket{le="0.9"} 20
+tandem_executor_overlap_reached_ratio_bucket{le="+Inf"} 20
+tandem_executor_overlap_microseconds_total{of="both"} 40000
+tandem_executor_overlap_microseconds_total{of="shorter"} 60000
+tandem_executor_overlap_verdicts_total{verdict="PARALLEL"} 15
+tandem_executor_overlap_verdicts_total{verdict="PARTIAL"} 5
 tandem_executor_head_block 137
 tandem_executor_state_reads_total{from="cache"} 110
 tandem_executor_state_reads_total{from="storage"} 20
@@ -70,6 +77,12 @@ fn two_looks_ten_seconds_apart_give_rates_quantiles_and_shares() {
     close(payloads.p95_seconds, 0.0038);
     close(payloads.tail, 0.25);
     close(payloads.gas_per_second, 400.0);
+    // 10 payloads up to 0.8 of the gain, and 10 up to 0.9.
+    close(payloads.reached, 0.8);
+    assert_eq!(payloads.weight, None);
+    close(payloads.saved_seconds, 0.002);
+    close(payloads.could_save_seconds, 0.001);
+    assert_eq!(payloads.verdicts.values().copied().collect::<Vec<_>>(), [15.0, 5.0]);
     assert_eq!((payloads.head, payloads.base_lag), (Some(137.0), Some(16.0)));
 
     let reads: Vec<_> = figures.caches.reads.iter().map(|(place, _)| &**place).collect();

@@ -1,17 +1,12 @@
-//! Figures of a payload's overlap, as attributes of its span: whether execution and state root went on
-//! at the same time. `tandem overlap` computes the same from the spans.
+//! Overlap of a payload: whether execution and state root went on at the same time. It becomes
+//! attributes of the payload's span and metrics. `tandem overlap` computes the same from the spans.
 
+use crate::metrics as names;
+use metrics::{counter, histogram};
 use std::{num::NonZero, sync::LazyLock, thread::available_parallelism};
+use tandem_telemetry::union_of_intervals;
+use tandem_verdict::{Thresholds, Verdict};
 use tracing::Span;
-
-/// Part of the possible gain from which a payload counts as parallel, and below which it counts as
-/// sequential. These bounds are those of `tandem overlap`.
-const PARALLEL: f64 = 0.8;
-const SEQUENTIAL: f64 = 0.3;
-/// Largest tail of a parallel payload, as a part of its time.
-const TAIL: f64 = 0.1;
-/// Part of the payload's time under which the shorter side is not worth hiding.
-const WEIGHT: f64 = 0.1;
 
 /// Number of processors that this process may use. Finding it out reads files.
 static PROCESSORS: LazyLock<usize> =
@@ -35,30 +30,28 @@ pub(super) struct Overlap {
 }
 
 impl Overlap {
-    /// Returns the times of a payload that was executed in the interval `executing`, whose root was
-    /// known at `root_ns`. `work` are the times at which any worker was busy, in any order.
-    pub fn of(executing: (u64, u64), work: &[(u64, u64)], root_ns: u64) -> Self {
-        let (begin, end) = executing;
-        let mut work = work.to_vec();
-        work.sort_unstable();
-        let (mut b_ns, mut both_ns, mut at) = (0, 0, 0);
-        let (mut first, mut last) = (begin, end);
-        for (start, stop) in work {
-            let (start, stop) = (start.max(at), stop.min(root_ns));
-            at = at.max(stop);
-            b_ns += stop.saturating_sub(start);
-            if start < stop {
-                (first, last) = (first.min(start), last.max(stop));
-            }
-            both_ns += stop.min(end).saturating_sub(start.max(begin));
-        }
+    /// Returns the times of a payload whose root was known at `root_ns`. `executing` are the times
+    /// at which it was executed, `work` those at which any worker was busy, both in any order.
+    pub fn of(executing: Vec<(u64, u64)>, work: Vec<(u64, u64)>, root_ns: u64) -> Self {
+        let until_root = |intervals: Vec<(u64, u64)>| {
+            let mut union = union_of_intervals(intervals);
+            union.retain_mut(|(start, end)| {
+                *end = (*end).min(root_ns);
+                start < end
+            });
+            union
+        };
+        let (a, b) = (until_root(executing), until_root(work));
+        let hull = |of: &[(u64, u64)]| Some((of.first()?.0, of.last()?.1));
+        let (begin, end) = hull(&a).unwrap_or((root_ns, root_ns));
+        let (first, last) = hull(&b).unwrap_or((begin, end));
         Self {
-            a_ns: end.saturating_sub(begin),
-            b_ns,
-            both_ns,
-            tail_ns: root_ns.saturating_sub(end),
-            wall_ns: last.saturating_sub(first),
-            all_ns: root_ns.saturating_sub(begin),
+            a_ns: total(&a),
+            b_ns: total(&b),
+            both_ns: total(&a) + total(&b) - total(&union_of_intervals([a, b].concat())),
+            tail_ns: root_ns - end,
+            wall_ns: end.max(last) - begin.min(first),
+            all_ns: root_ns - begin,
         }
     }
 
@@ -78,26 +71,64 @@ impl Overlap {
         span.record("overlap.saved_us", self.both_ns / 1_000);
         let Some(share) = self.share() else { return };
         span.record("overlap.percent", (share * 100.0).round() as u64);
-        span.record("overlap.verdict", self.verdict(*PROCESSORS));
+        if let Some(verdict) = self.verdict(*PROCESSORS) {
+            span.record("overlap.verdict", verdict.word());
+        }
+    }
+
+    /// Counts the figures in the metrics of valid payloads.
+    pub fn count(&self) {
+        let times = [
+            ("execution", self.a_ns),
+            ("state_root", self.b_ns),
+            ("both", self.both_ns),
+            ("shorter", self.a_ns.min(self.b_ns)),
+            ("tail", self.tail_ns),
+            ("payload", self.all_ns),
+        ];
+        for (time, ns) in times {
+            counter!(names::OVERLAP_MICROSECONDS, "of" => time).increment(ns / 1_000);
+        }
+        let (Some(reached), Some(weight)) = (self.reached(), self.weight()) else { return };
+        histogram!(names::OVERLAP_REACHED).record(reached);
+        histogram!(names::OVERLAP_WEIGHT).record(weight);
+        if let Some(tail) = self.tail() {
+            histogram!(names::OVERLAP_TAIL).record(tail);
+        }
+        if let Some(verdict) = self.verdict(*PROCESSORS) {
+            counter!(names::OVERLAP_VERDICTS, "verdict" => verdict.word()).increment(1);
+        }
+    }
+
+    /// Returns the part of the possible gain that was reached.
+    fn reached(&self) -> Option<f64> {
+        let gained = (self.a_ns + self.b_ns).saturating_sub(self.wall_ns);
+        Some(ratio(gained, self.a_ns.min(self.b_ns))?.min(1.0))
+    }
+
+    /// Returns the part of the payload that overlapping can save at most.
+    fn weight(&self) -> Option<f64> {
+        ratio(self.a_ns.min(self.b_ns), self.all_ns)
+    }
+
+    fn tail(&self) -> Option<f64> {
+        ratio(self.tail_ns, self.all_ns)
     }
 
     /// Returns the verdict on a payload with work on both sides, on a machine with so many
-    /// processors for this process.
-    fn verdict(&self, processors: usize) -> &'static str {
-        let shorter = self.a_ns.min(self.b_ns) as f64;
-        let reached = (self.a_ns + self.b_ns).saturating_sub(self.wall_ns) as f64 / shorter;
-        if shorter < WEIGHT * self.all_ns as f64 {
-            "NOTHING_TO_GAIN"
-        } else if reached < SEQUENTIAL {
-            "SEQUENTIAL"
-        } else if reached < PARALLEL || self.tail_ns as f64 > TAIL * self.all_ns as f64 {
-            "PARTIAL"
-        } else if processors == 1 {
-            "CONCURRENT"
-        } else {
-            "PARALLEL"
-        }
+    /// processors for this process. On a single one the sides took turns.
+    fn verdict(&self, processors: usize) -> Option<Verdict> {
+        let proved = (processors == 1).then_some(0.0);
+        Thresholds::default().verdict(self.reached(), self.weight(), self.tail(), proved)
     }
+}
+
+fn total(union: &[(u64, u64)]) -> u64 {
+    union.iter().map(|(start, end)| end - start).sum()
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 #[cfg(test)]
@@ -106,8 +137,8 @@ mod tests {
 
     #[test]
     fn work_counts_once_and_only_until_the_root() {
-        let work = [(150, 250), (50, 120), (100, 130), (250, 400)];
-        let overlap = Overlap::of((100, 200), &work, 300);
+        let work = vec![(150, 250), (50, 120), (100, 130), (250, 400)];
+        let overlap = Overlap::of(vec![(100, 200)], work, 300);
         let [wall_ns, all_ns] = [250, 200];
         let expected = Overlap { a_ns: 100, b_ns: 230, both_ns: 80, tail_ns: 100, wall_ns, all_ns };
         assert_eq!(overlap, expected);
@@ -115,15 +146,28 @@ mod tests {
     }
 
     #[test]
-    fn verdict_is_a_word_and_missing_without_work() {
-        let verdict =
-            |work, root, processors| Overlap::of((0, 800), &[work], root).verdict(processors);
-        assert_eq!(verdict((100, 500), 820, 2), "PARALLEL");
-        assert_eq!(verdict((100, 500), 820, 1), "CONCURRENT");
-        assert_eq!(verdict((100, 500), 900, 2), "PARTIAL", "the answer waits");
-        assert_eq!(verdict((600, 1_000), 1_000, 2), "PARTIAL");
-        assert_eq!(verdict((750, 1_150), 1_150, 2), "SEQUENTIAL");
-        assert_eq!(verdict((100, 150), 800, 2), "NOTHING_TO_GAIN");
-        assert_eq!(Overlap::of((100, 200), &[], 300).share(), None);
+    fn verdict_is_missing_without_work() {
+        let verdict = |work, root, processors| {
+            Overlap::of(vec![(0, 800)], vec![work], root).verdict(processors)
+        };
+        assert_eq!(verdict((100, 500), 820, 2), Some(Verdict::Parallel));
+        assert_eq!(verdict((100, 500), 820, 1), Some(Verdict::Concurrent));
+        assert_eq!(verdict((100, 500), 900, 2), Some(Verdict::Partial), "the answer waits");
+        assert_eq!(verdict((600, 1_000), 1_000, 2), Some(Verdict::Partial));
+        assert_eq!(verdict((750, 1_150), 1_150, 2), Some(Verdict::Sequential));
+        assert_eq!(verdict((100, 150), 800, 2), Some(Verdict::NothingToGain));
+        for [executing, work] in [[vec![(100, 200)], vec![]], [vec![], vec![(100, 200)]]] {
+            let overlap = Overlap::of(executing, work, 300);
+            assert_eq!((overlap.share(), overlap.verdict(2)), (None, None));
+        }
+    }
+
+    #[test]
+    fn sides_that_wait_for_each_other_are_sequential() {
+        // Execution waits for room in the worker's queue, and the worker for the next update.
+        let turns = |from: u64| (from..1_000).step_by(100).map(|at| (at, at + 50)).collect();
+        let overlap = Overlap::of(turns(0), turns(50), 1_000);
+        assert_eq!((overlap.both_ns, overlap.a_ns, overlap.b_ns), (0, 500, 500));
+        assert_eq!(overlap.verdict(2), Some(Verdict::Sequential));
     }
 }

@@ -48,9 +48,9 @@ pub(super) struct Running {
     pub executed: Executed,
     pub diff: Arc<StateDiff>,
     pub session: Box<dyn ProofSession>,
-    /// First and last instant of execution, in nanoseconds since the Unix epoch. `None` where spans
-    /// are not recorded.
-    pub executing: Option<(u64, u64)>,
+    /// Times at which the block was executed, in nanoseconds since the Unix epoch: by this thread,
+    /// or for it on another one. Empty where spans are not recorded.
+    pub executing: Vec<(u64, u64)>,
     /// Rooter that has the receipts of execution.
     pub rooter: ReceiptsRooter,
 }
@@ -58,7 +58,7 @@ pub(super) struct Running {
 impl Running {
     /// Tells the workers that all updates are in.
     pub fn finish(&mut self) {
-        if let Some((_, end)) = self.executing {
+        if let Some(end) = self.executing.iter().map(|(_, end)| *end).max() {
             self.session.executed(end);
         }
         self.session.finish();
@@ -191,9 +191,8 @@ impl Engine {
         let mut work = Vec::new();
         let verdict = self.await_state_root(block, parent, session, &diff, &mut work);
         let root_at = Instant::now();
-        if let Some(executing) = executing {
-            Overlap::of(executing, &work, unix_nanos()).record(payload_span);
-        }
+        let overlap = Overlap::of(executing, work, unix_nanos());
+        overlap.record(payload_span);
         histogram!(names::ROOT_WAIT_SECONDS).record(root_at - executed_at);
         if let Err(failure) = verdict.and(committed) {
             self.proof.discard(block.id.hash);
@@ -202,6 +201,7 @@ impl Engine {
             }
             return Err(failure);
         }
+        overlap.count();
         self.accept(block, parent, diff);
         let total = started.elapsed();
         info!(
@@ -271,9 +271,8 @@ impl Engine {
             session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
         }
         for (what, name) in [("wait.state_ns", "state"), ("wait.workers_ns", "workers")] {
-            let waits = busy.waits().iter().filter(|(kind, _)| *kind == what);
-            let ns: u64 = waits.map(|(_, ns)| ns).sum();
-            histogram!(names::EXECUTION_WAITS, "for" => name).record(Duration::from_nanos(ns));
+            let waited = Duration::from_nanos(busy.waited_ns(what));
+            histogram!(names::EXECUTION_WAITS, "for" => name).record(waited);
         }
         let ReadCounts { layers, cache, storage, alone } = view.counts();
         span.record("reads.unforeseen", alone);
@@ -282,8 +281,7 @@ impl Engine {
             span.record(["reads.", place].concat().as_str(), count);
             counter!(names::READS, "from" => place).increment(count);
         }
-        let executing = busy.intervals().first().zip(busy.intervals().last());
-        let executing = executing.map(|(first, last)| (first.0, last.1));
+        let executing = [busy.intervals(), busy.waited("wait.ahead_ns")].concat();
         Ok(Running { executed, diff, session, executing, rooter })
     }
 
