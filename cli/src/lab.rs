@@ -13,14 +13,19 @@
 mod child;
 mod experiment;
 mod load;
+mod program;
+mod progress;
+mod record;
 mod report;
 mod run;
 mod scrape;
+mod statistics;
 mod text;
 
 use crate::replay::Corpus;
 use anyhow::Context;
 use experiment::Experiment;
+use record::Record;
 use report::{LabReport, RunReport};
 use run::Limits;
 use std::path::{Path, PathBuf};
@@ -57,6 +62,9 @@ pub struct Args {
     /// Write the report, including every block, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Keep complete rounds in this file, and go on after those that it has
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
     /// Give up on a call after this long
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
         value_parser = clap::value_parser!(u64).range(1..=3_600))]
@@ -70,7 +78,7 @@ pub struct Args {
 /// Runs the experiment and prints the tables.
 #[allow(clippy::print_stdout)] // the answer of the command
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
-    let (experiment, corpora) = match usable(args) {
+    let (experiment, corpora, mut record) = match usable(args) {
         Ok(usable) => usable,
         Err(error) => {
             eprintln!("tandem lab: {error:#}");
@@ -91,7 +99,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         let mut hangup = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
         // Dropping the future ends its processes.
         tokio::select! {
-            report = carry_out(&experiment, &corpora, folder.path(), &limits) => report,
+            report = carry_out(&experiment, &corpora, folder.path(), &limits, &mut record) => report,
             _ = interrupt.recv() => anyhow::bail!("interrupted"),
             _ = terminate.recv() => anyhow::bail!("terminated"),
             _ = hangup.recv() => anyhow::bail!("the terminal is gone"),
@@ -108,8 +116,9 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the experiment as changed by the command line, and its corpora.
-fn usable(args: &Args) -> anyhow::Result<(Experiment, Vec<Corpus>)> {
+/// Returns the experiment as changed by the command line, its corpora, and the rounds that are there
+/// already.
+fn usable(args: &Args) -> anyhow::Result<(Experiment, Vec<Corpus>, Record)> {
     let mut experiment = Experiment::load(&args.experiment)?;
     experiment.blocks = args.blocks.or(experiment.blocks);
     experiment.warmup = args.warmup.unwrap_or(experiment.warmup);
@@ -122,7 +131,8 @@ fn usable(args: &Args) -> anyhow::Result<(Experiment, Vec<Corpus>)> {
         Ok(corpus)
     };
     let corpora = paths.iter().map(open).collect::<anyhow::Result<_>>()?;
-    Ok((experiment, corpora))
+    let record = Record::open(args.resume.as_deref(), &experiment)?;
+    Ok((experiment, corpora, record))
 }
 
 async fn carry_out(
@@ -130,17 +140,19 @@ async fn carry_out(
     corpora: &[Corpus],
     folder: &Path,
     limits: &Limits,
+    record: &mut Record,
 ) -> anyhow::Result<LabReport> {
     let mut runs = Vec::with_capacity(corpora.len());
     for (index, corpus) in corpora.iter().enumerate() {
         let folder = folder.join(index.to_string());
         std::fs::create_dir(&folder).with_context(|| format!("create {}", folder.display()))?;
         let name = corpus.path().display().to_string();
-        let measured = run::measure(experiment, corpus, &folder, limits).await;
+        let measured = run::measure(experiment, corpus, &folder, limits, record).await;
         let measured = measured.with_context(|| name.clone())?;
         runs.push(RunReport::new(experiment, name, measured));
         std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
+    report::decide(&mut runs, experiment.effect);
     Ok(LabReport {
         schema: "tandem.lab/1",
         experiment: experiment.name.clone(),

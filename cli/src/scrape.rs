@@ -1,16 +1,17 @@
 //! Parses `/metrics` (Prometheus' text format 0.0.4).
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// One reading of a process' `/metrics`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Scrape {
     series: Vec<Series>,
     /// Types from the `# TYPE` lines.
     types: BTreeMap<String, String>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Series {
     name: String,
     labels: BTreeMap<String, String>,

@@ -1,12 +1,15 @@
-//! Processes of this very program: one writes the genesis, and one node runs per configuration.
+//! Processes of an experiment: one writes the genesis, and one node runs per configuration.
 
 use super::experiment::Setup;
-use super::load;
+use super::load::{self, Usage};
+use super::program::{Client, CpuSet, Places, Program};
 use crate::http_client::{self, HttpClient};
 use crate::replay::{Finality, Session};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -21,8 +24,12 @@ const START_TIME_MAX: Duration = Duration::from_secs(60);
 const END_TIME_MAX: Duration = Duration::from_millis(500);
 /// Pause between two looks at a process.
 const POLL: Duration = Duration::from_millis(10);
+/// Pause between two calls of a client that does not answer yet.
+const CALL_POLL: Duration = Duration::from_millis(100);
 /// Number of log lines that an error shows.
 const LOG_LINES: usize = 15;
+/// Largest genesis that is unpacked for another client.
+const GENESIS_BYTES_MAX: u64 = 4 << 30;
 
 /// A process that does not outlive this value.
 struct Process {
@@ -31,11 +38,16 @@ struct Process {
 }
 
 impl Process {
-    /// Starts this program with the command that `arguments` adds. Its output goes to `log`.
-    fn start(log: PathBuf, arguments: impl FnOnce(&mut Command)) -> anyhow::Result<Self> {
+    /// Starts a program with the arguments that `arguments` adds, on these processors. Its output
+    /// goes to `log`.
+    fn start(
+        program: &Path,
+        cpus: Option<&CpuSet>,
+        log: PathBuf,
+        arguments: impl FnOnce(&mut Command),
+    ) -> anyhow::Result<Self> {
         let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
-        let mut command = Command::new(std::env::current_exe().context("find this program")?);
-        arguments(&mut command);
+        let mut command = Command::new(program);
         // Variables of this process are not meant for the nodes: the experiment has their settings.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
@@ -43,12 +55,13 @@ impl Process {
                 command.env_remove(&name);
             }
         }
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .spawn()
-            .context("start a process")?;
+        arguments(&mut command);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let mut start = || command.spawn().with_context(|| format!("start {}", program.display()));
+        let child = match cpus {
+            Some(cpus) => cpus.starting(start)?,
+            None => start()?,
+        };
         Ok(Self { child, log })
     }
 
@@ -76,30 +89,56 @@ impl Drop for Process {
 
 /// Writes a genesis into `datadir`, as `tandem init` does.
 pub async fn init(genesis: &Path, datadir: &Path, log: PathBuf) -> anyhow::Result<()> {
-    let mut process = Process::start(log, |command| {
+    init_by(&Program::Own.tandem()?, genesis, datadir, log).await
+}
+
+async fn init_by(
+    program: &Path,
+    genesis: &Path,
+    datadir: &Path,
+    log: PathBuf,
+) -> anyhow::Result<()> {
+    let process = Process::start(program, None, log, |command| {
         command.arg("init").arg("--genesis").arg(genesis).arg("--datadir").arg(datadir);
     })?;
+    run_to_end(process, "tandem init").await
+}
+
+async fn run_to_end(mut process: Process, name: &str) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
         match process.ended()? {
             Some(status) if status.success() => return Ok(()),
-            Some(status) => bail!("tandem init ended with {status}:\n{}", process.log()),
+            Some(status) => bail!("{name} ended with {status}:\n{}", process.log()),
             None if started.elapsed() > INIT_TIME_MAX => {
-                bail!("tandem init takes longer than {} s", INIT_TIME_MAX.as_secs())
+                bail!("{name} takes longer than {} s", INIT_TIME_MAX.as_secs())
             }
             None => sleep(POLL).await,
         }
     }
 }
 
+/// Genesis of the nodes of a round.
+#[derive(Clone, Copy)]
+pub struct Genesis<'a> {
+    /// File of the corpus.
+    pub file: &'a Path,
+    /// Data directory that this program made of it, to be copied.
+    pub datadir: &'a Path,
+}
+
 /// A running node.
 pub struct Node {
     /// Its name in the results.
     pub name: String,
+    /// Name and version that it gives itself, if any.
+    pub version: Option<String>,
     /// Caller of its Engine API.
     pub session: Session,
-    process: Process,
-    metrics: String,
+    /// None for a client that was there already.
+    process: Option<Process>,
+    /// URL of its metrics and traces; none for another client.
+    metrics: Option<String>,
 }
 
 /// Addresses on which a node listens, from its log.
@@ -111,11 +150,34 @@ struct Addresses {
 
 impl Node {
     /// Starts a node in `folder`, with its data directory `data` there, on free ports of the
-    /// loopback interface. Waits until it listens.
+    /// loopback interface, or attaches to one. Waits until it listens.
     ///
     /// # Errors
     /// Returns an error with the end of its log if it does not.
     pub async fn start(
+        setup: &Setup,
+        genesis: Genesis<'_>,
+        folder: &Path,
+        call_time_max: Duration,
+    ) -> anyhow::Result<Self> {
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        let data = folder.join("data");
+        match &setup.program {
+            Program::Client(client) => {
+                return Self::start_client(setup, client, genesis, folder, call_time_max).await;
+            }
+            Program::Binary(binary) => {
+                init_by(binary, genesis.file, &data, folder.join("init.log")).await?;
+            }
+            Program::Own => {
+                let from = genesis.datadir.to_owned();
+                tokio::task::spawn_blocking(move || copy_folder(&from, &data)).await??;
+            }
+        }
+        Self::start_tandem(setup, folder, call_time_max).await
+    }
+
+    async fn start_tandem(
         setup: &Setup,
         folder: &Path,
         call_time_max: Duration,
@@ -123,7 +185,8 @@ impl Node {
         let (config, secret) = (folder.join("config.toml"), folder.join("jwt.hex"));
         let text = toml::to_string(&setup.config).context("write the configuration")?;
         fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
-        let mut process = Process::start(folder.join("node.log"), |command| {
+        let (program, log) = (setup.program.tandem()?, folder.join("node.log"));
+        let mut process = Process::start(&program, setup.cpus.as_ref(), log, |command| {
             command.args(["node", "--disable-discovery"]);
             for port in ["--authrpc.port", "--http.port", "--metrics.port"] {
                 command.args([port, "0"]);
@@ -136,39 +199,84 @@ impl Node {
         })?;
         let addresses = listening(&mut process).await?;
         let missing = |port: &str| format!("the node does not say where its {port} port is");
-        let secret = Secret::load(&secret)?;
         let engine = addresses.engine.with_context(|| missing("engine"))?;
-        let client = HttpClient::new(&format!("http://{engine}"), Some(secret), call_time_max)?;
-        let finality = Finality { safe: 32, finalized: 64 };
-        let mut session = Session::new(client, Some(finality));
-        session.client_name().await?;
+        let metrics = addresses.metrics.with_context(|| missing("metrics"))?;
+        let mut session = session(&format!("http://{engine}"), &secret, call_time_max)?;
         Ok(Self {
             name: setup.name.clone(),
+            version: session.client_name().await?,
             session,
-            process,
-            metrics: format!("http://{}", addresses.metrics.with_context(|| missing("metrics"))?),
+            process: Some(process),
+            metrics: Some(format!("http://{metrics}")),
         })
     }
 
-    /// Returns its newest traces, as OTLP/JSON.
-    pub async fn traces(&self, count: usize) -> anyhow::Result<bytes::Bytes> {
-        http_client::get(&format!("{}/debug/traces?n={count}", self.metrics)).await
+    async fn start_client(
+        setup: &Setup,
+        client: &Client,
+        genesis: Genesis<'_>,
+        folder: &Path,
+        call_time_max: Duration,
+    ) -> anyhow::Result<Self> {
+        let places = Places {
+            genesis: folder.join("genesis.json"),
+            datadir: folder.join("data"),
+            jwt: folder.join("jwt.hex"),
+            name: setup.name.clone(),
+            ports: free_ports()?,
+        };
+        let command = |process: &[String]| {
+            let arguments = places.fill_all(process)?;
+            let variables = client.env.iter().map(|(name, value)| Ok((name, places.fill(value)?)));
+            let variables: Vec<_> = variables.collect::<anyhow::Result<_>>()?;
+            Ok::<_, anyhow::Error>((arguments, variables))
+        };
+        let start = |process: &[String], log: &str| {
+            let (arguments, variables) = command(process)?;
+            let [program, arguments @ ..] = &arguments[..] else { bail!("a command is empty") };
+            let (program, log) = (Path::new(program), folder.join(log));
+            Process::start(program, setup.cpus.as_ref(), log, |command| {
+                command.args(arguments).envs(variables);
+            })
+        };
+        if client.start.is_some() {
+            fs::create_dir_all(&places.datadir).context("create a data directory")?;
+            fs::write(&places.jwt, random_secret()?).context("write a JWT secret")?;
+            let (from, to) = (genesis.file.to_owned(), places.genesis.clone());
+            tokio::task::spawn_blocking(move || unpack(&from, &to)).await??;
+        }
+        if let Some(init) = &client.init {
+            run_to_end(start(init, "init.log")?, "the init command").await?;
+        }
+        let mut process = match &client.start {
+            Some(command) => Some(start(command, "node.log")?),
+            None => None,
+        };
+        let own = "http://127.0.0.1:{engine_port}".to_owned();
+        let url = places.fill(client.engine_url.as_ref().unwrap_or(&own))?;
+        let jwt = client.jwt.as_deref().unwrap_or(Path::new("{jwt}"));
+        let jwt = PathBuf::from(places.fill(&jwt.display().to_string())?);
+        let mut session = session(&url, &jwt, call_time_max)?;
+        let version = answering(&mut session, process.as_mut()).await?;
+        Ok(Self { name: setup.name.clone(), version, session, process, metrics: None })
     }
 
-    /// Returns its metrics, in Prometheus' text format.
+    /// Returns its newest traces, as OTLP/JSON; none for another client.
+    pub async fn traces(&self, count: usize) -> anyhow::Result<Option<bytes::Bytes>> {
+        let Some(url) = &self.metrics else { return Ok(None) };
+        Ok(Some(http_client::get(&format!("{url}/debug/traces?n={count}")).await?))
+    }
+
+    /// Returns its metrics, in Prometheus' text format; empty for another client.
     pub async fn metrics(&self) -> anyhow::Result<String> {
-        let body = http_client::get(&format!("{}/metrics", self.metrics)).await?;
+        let Some(url) = &self.metrics else { return Ok(String::new()) };
+        let body = http_client::get(&format!("{url}/metrics")).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// Returns the CPU seconds that it has used.
-    pub fn cpu_seconds(&self) -> Option<f64> {
-        load::process_cpu_seconds(self.process.child.id())
-    }
-
-    /// Returns its peak memory, in bytes.
-    pub fn memory_peak_bytes(&self) -> Option<u64> {
-        load::process_memory_peak_bytes(self.process.child.id())
+    /// Returns what its process has used so far; none for a client that was there already.
+    pub fn usage(&self) -> Option<Usage> {
+        load::process_usage(self.process.as_ref()?.child.id())
     }
 
     /// Adds to an error how this node ended, if it has ended.
@@ -177,14 +285,77 @@ impl Node {
         let started = Instant::now();
         // Its connections break a moment before its exit status is available.
         while started.elapsed() < END_TIME_MAX {
-            if let Ok(Some(status)) = self.process.ended() {
-                let log = self.process.log();
+            let Some(process) = &mut self.process else { break };
+            if let Ok(Some(status)) = process.ended() {
+                let log = process.log();
                 return error.context(format!("node {name:?} ended with {status}:\n{log}"));
             }
             sleep(POLL).await;
         }
         error.context(format!("node {name:?}"))
     }
+}
+
+fn session(url: &str, secret: &Path, call_time_max: Duration) -> anyhow::Result<Session> {
+    let client = HttpClient::new(url, Some(Secret::load(secret)?), call_time_max)?;
+    Ok(Session::new(client, Some(Finality { safe: 32, finalized: 64 })))
+}
+
+/// Waits until a client answers. Returns its name and version.
+async fn answering(
+    session: &mut Session,
+    mut process: Option<&mut Process>,
+) -> anyhow::Result<Option<String>> {
+    let started = Instant::now();
+    loop {
+        let error = match session.client_name().await {
+            Ok(version) => return Ok(version),
+            Err(error) => error,
+        };
+        let Some(process) = &mut process else { return Err(error) };
+        if let Some(status) = process.ended()? {
+            bail!("it ended with {status}:\n{}", process.log());
+        }
+        if started.elapsed() > START_TIME_MAX {
+            let seconds = START_TIME_MAX.as_secs();
+            return Err(error.context(format!("no answer for {seconds} s:\n{}", process.log())));
+        }
+        sleep(CALL_POLL).await;
+    }
+}
+
+/// Returns ports that were free a moment ago, each another one.
+fn free_ports() -> anyhow::Result<[u16; 4]> {
+    let bind = || TcpListener::bind(("127.0.0.1", 0)).context("find a free port");
+    let listeners = [bind()?, bind()?, bind()?, bind()?];
+    let mut ports = [0; 4];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}
+
+/// Returns a fresh JWT secret in hex.
+fn random_secret() -> anyhow::Result<String> {
+    let mut bytes = [0; 32];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Writes a genesis as plain JSON, which is what other clients read.
+fn unpack(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let file = File::open(from).with_context(|| format!("open {}", from.display()))?;
+    let mut reader: Box<dyn Read> = match from.extension().is_some_and(|name| name == "gz") {
+        true => Box::new(flate2::read::MultiGzDecoder::new(file).take(GENESIS_BYTES_MAX + 1)),
+        false => Box::new(file),
+    };
+    let mut output = File::create(to).with_context(|| format!("create {}", to.display()))?;
+    let bytes = std::io::copy(&mut reader, &mut output)
+        .with_context(|| format!("unpack {}", from.display()))?;
+    if bytes > GENESIS_BYTES_MAX {
+        bail!("{} is larger than {GENESIS_BYTES_MAX} bytes", from.display());
+    }
+    output.flush().context("write the genesis")
 }
 
 /// Waits until the log of a node names all its addresses.
@@ -264,6 +435,24 @@ mod tests {
         let found = addresses(&log.join("\n"));
         assert_eq!(found.engine.as_deref(), Some("127.0.0.1:1"));
         assert_eq!(found.metrics, None);
+    }
+
+    #[test]
+    fn a_genesis_is_unpacked_and_ports_differ() {
+        let folder = tempfile::tempdir().unwrap();
+        let [packed, plain, to] = ["g.json.gz", "g.json", "to.json"].map(|n| folder.path().join(n));
+        let file = File::create(&packed).unwrap();
+        let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        encoder.write_all(b"{}").unwrap();
+        encoder.finish().unwrap();
+        fs::write(&plain, "{}").unwrap();
+        for from in [&packed, &plain] {
+            unpack(from, &to).unwrap();
+            assert_eq!(fs::read_to_string(&to).unwrap(), "{}");
+        }
+        let [a, b, c, d] = free_ports().unwrap();
+        assert!(a != b && a != c && a != d && b != c && b != d && c != d);
+        assert_ne!(random_secret().unwrap(), random_secret().unwrap());
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Experiment files: the configurations to compare, the corpora, and the figures to show.
+//! Experiment files: the programs to compare, the corpora, and the figures to show.
 
+use super::program::{Client, CpuSet, Program};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,9 @@ pub struct Experiment {
     /// Pause after each block of each node, for its background work, in milliseconds.
     #[serde(default = "default_gap_ms")]
     pub gap_ms: u64,
+    /// Effect to look for, as a share of the time: the report says how many blocks it takes.
+    #[serde(default = "default_effect")]
+    pub effect: f64,
     /// Common part of all configurations.
     #[serde(default)]
     pub base: Base,
@@ -51,6 +55,12 @@ pub struct Base {
     /// Settings as in the node's own configuration file; missing ones keep their defaults.
     #[serde(default)]
     pub config: Table,
+    /// Tandem binary to run instead of this one; a relative path starts at the folder of the file.
+    pub binary: Option<PathBuf>,
+    /// Another client to run instead of Tandem.
+    pub client: Option<Client>,
+    /// Processors of the node, `0` or `0,2-3`.
+    pub cpus: Option<CpuSet>,
 }
 
 /// A configuration that is compared with the base.
@@ -59,9 +69,15 @@ pub struct Base {
 pub struct Variant {
     /// Its name in the results.
     pub name: String,
-    /// Settings that override those of the base.
+    /// Settings that override those of the base. Not for another client.
     #[serde(default)]
     pub config: Table,
+    /// Tandem binary to run instead of the base's.
+    pub binary: Option<PathBuf>,
+    /// Another client to run instead of Tandem.
+    pub client: Option<Client>,
+    /// Processors of the node instead of the base's.
+    pub cpus: Option<CpuSet>,
 }
 
 /// A metric to read from the `/metrics` of every node, over the measured blocks only.
@@ -137,17 +153,25 @@ fn default_gap_ms() -> u64 {
     50
 }
 
+fn default_effect() -> f64 {
+    0.03
+}
+
 fn default_show() -> Vec<Figure> {
     [0.5, 0.9, 0.99].map(Figure::Quantile).into_iter().chain([Figure::Max]).collect()
 }
 
-/// A node to start: its name in the results and its whole configuration.
+/// A node to start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
     /// `base`, `base again`, or a variant's name.
     pub name: String,
-    /// The configuration file's contents.
+    /// Contents of the configuration file; empty for another client.
     pub config: Table,
+    /// Program to start, or to attach to.
+    pub program: Program,
+    /// Processors that it may use, `None` for all.
+    pub cpus: Option<CpuSet>,
 }
 
 impl Experiment {
@@ -163,6 +187,17 @@ impl Experiment {
         for corpus in &mut experiment.corpora {
             *corpus = folder.join(&*corpus);
         }
+        let variants = experiment.variant.iter_mut();
+        let programs = variants.map(|variant| (&mut variant.binary, &mut variant.client));
+        let base = (&mut experiment.base.binary, &mut experiment.base.client);
+        for (binary, client) in programs.chain([base]) {
+            let secret = client.as_mut().and_then(|client| client.jwt.as_mut());
+            for path in binary.iter_mut().chain(secret) {
+                if !path.starts_with("{") {
+                    *path = folder.join(&*path);
+                }
+            }
+        }
         Ok(experiment)
     }
 
@@ -172,6 +207,8 @@ impl Experiment {
         ensure!(experiment.blocks != Some(0), "blocks = 0 measures nothing");
         ensure!((1..=1_000).contains(&experiment.rounds), "rounds must be from 1 to 1000");
         ensure!(experiment.gap_ms <= 60_000, "gap_ms is above a minute");
+        let effect = experiment.effect;
+        ensure!((0.001..=1.0).contains(&effect), "effect must be from 0.001 to 1, a share");
         let mut names = BTreeSet::from([BASE, AGAIN]);
         for Variant { name, .. } in &experiment.variant {
             ensure!(!name.trim().is_empty(), "a variant has no name");
@@ -179,22 +216,58 @@ impl Experiment {
                 bail!("two configurations are called {name:?}");
             }
         }
+        experiment.check_programs()?;
         for setup in experiment.setups() {
-            let config = Value::Table(setup.config).try_into::<tandem_cluster::Config>();
-            config.with_context(|| format!("configuration of {:?}", setup.name))?;
+            // Another version may have other settings, and says so itself.
+            if setup.program == Program::Own {
+                let config = Value::Table(setup.config).try_into::<tandem_cluster::Config>();
+                config.with_context(|| format!("configuration of {:?}", setup.name))?;
+            }
         }
         Ok(experiment)
     }
 
+    /// Checks that each node is one program, and that a program which is there already serves one
+    /// node and one round.
+    fn check_programs(&self) -> anyhow::Result<()> {
+        let base = (BASE, &self.base.config, &self.base.binary, &self.base.client);
+        let variants = self.variant.iter();
+        let variants = variants.map(|v| (v.name.as_str(), &v.config, &v.binary, &v.client));
+        for (name, config, binary, client) in variants.chain([base]) {
+            let Some(client) = client else { continue };
+            ensure!(binary.is_none(), "{name:?} has a binary and a client");
+            ensure!(config.is_empty(), "{name:?} is another client and has settings of Tandem");
+            client.check().with_context(|| format!("client of {name:?}"))?;
+            if client.start.is_none() {
+                ensure!(name != BASE, "the base runs twice, so its client needs a start command");
+                ensure!(self.rounds == 1, "{name:?} is there already: rounds must be 1");
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the nodes to start: the base, the base again, the variants.
     pub fn setups(&self) -> Vec<Setup> {
-        let base = &self.base.config;
-        let base_twice =
-            [BASE, AGAIN].map(|name| Setup { name: name.to_owned(), config: base.clone() });
+        let base = &self.base;
+        let base_twice = [BASE, AGAIN].map(|name| Setup {
+            name: name.to_owned(),
+            config: base.config.clone(),
+            program: Program::of(base.binary.as_ref(), base.client.as_ref()),
+            cpus: base.cpus.clone(),
+        });
         let variants = self.variant.iter().map(|variant| {
-            let mut config = base.clone();
+            let mut config = Table::new();
+            if variant.client.is_none() {
+                merge(&mut config, &base.config);
+            }
             merge(&mut config, &variant.config);
-            Setup { name: variant.name.clone(), config }
+            let binary = variant.binary.as_ref().or(base.binary.as_ref());
+            Setup {
+                name: variant.name.clone(),
+                config,
+                program: Program::of(binary, variant.client.as_ref()),
+                cpus: variant.cpus.clone().or_else(|| base.cpus.clone()),
+            }
         });
         base_twice.into_iter().chain(variants).collect()
     }

@@ -1,8 +1,11 @@
 //! Turns measured blocks into an answer.
 
-use super::experiment::{AGAIN, BASE, Experiment, Metric, Setup};
-use super::run::{Cell, Measured, Row, TraceFigures, Usage};
+use super::experiment::{Experiment, Metric, Setup};
+use super::load::Usage;
+use super::program::CpuSet;
+use super::run::{Cell, Measured, NodeUsage, Row, TraceFigures};
 use super::scrape::{self, Reading};
+use super::statistics::{self, Comparison, Pairs};
 use crate::replay::{Summary, summary};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -76,20 +79,48 @@ pub struct NodeReport {
     pub name: String,
     /// Settings of the configuration.
     pub config: toml::Table,
+    /// The program: this one, a binary, a command, or a URL.
+    pub program: String,
+    /// Name and version that the program gives itself.
+    pub version: Option<String>,
+    /// Processors of the node, `None` for all.
+    pub cpus: Option<CpuSet>,
     /// Statistics of `newPayload` over the measured blocks.
     pub new_payload: Option<Summary>,
     /// Statistics of `forkchoiceUpdated` over the measured blocks.
     pub forkchoice_updated: Option<Summary>,
     /// Median over blocks of newPayload's time as a ratio to the base's; none for the base.
     pub ratio: Option<Estimate>,
+    /// The same with the memory of the noise in mind, and for p50, p95 and p99; none for the base.
+    pub comparison: Option<Comparison>,
     /// Verdict; none for the base and the base again.
     pub verdict: Option<Verdict>,
+    /// Effect that nine such runs in ten would find, and the blocks that the wished one takes; none
+    /// for the base and the base again.
+    pub power: Option<Power>,
     /// CPU time per block and its forkchoice, in milliseconds, including background work.
     pub cpu_ms_per_block: Option<f64>,
+    /// Context switches of its threads per block.
+    pub context_switches_per_block: Option<f64>,
+    /// Page faults per block that read nothing.
+    pub minor_faults_per_block: Option<f64>,
+    /// Page faults per block that read from a disk.
+    pub major_faults_per_block: Option<f64>,
     /// Peak memory, in bytes.
     pub memory_peak_bytes: Option<u64>,
     /// Figures from its traces.
     pub traces: TraceReport,
+}
+
+/// What a run could find.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Power {
+    /// Smallest effect, as a share of the time, that nine such runs in ten would find.
+    pub smallest_effect: f64,
+    /// Wished effect, see [`Experiment::effect`].
+    pub wished_effect: f64,
+    /// Blocks with which nine runs in ten would find the wished effect.
+    pub blocks_for_wished: u64,
 }
 
 /// Figures from the traces of a node; medians over the blocks that have the figure.
@@ -149,7 +180,7 @@ pub struct MetricReport {
 impl RunReport {
     /// Returns the report on one corpus.
     pub fn new(experiment: &Experiment, corpus: String, measured: Measured) -> Self {
-        let Measured { rows, usage, others_cpu_seconds, seconds, failure } = measured;
+        let Measured { rows, usage, others_cpu_seconds, seconds, failure, .. } = measured;
         let others_cpus = others_cpu_seconds.map(|others| others / seconds.max(1e-9));
         let noise = ratio(&rows, AGAIN_AT);
         let setups = experiment.setups();
@@ -172,9 +203,7 @@ impl RunReport {
             failure,
             others_cpus,
             disturbed: others_cpus.is_some_and(|others| others > OTHERS_MAX),
-            nodes: nodes
-                .map(|(at, (setup, usage))| node(setup, usage, &rows, at, noise.as_ref()))
-                .collect(),
+            nodes: nodes.map(|(at, (setup, usage))| node(setup, usage, &rows, at)).collect(),
             noise,
             metrics: metrics.collect(),
             rows,
@@ -187,33 +216,64 @@ impl RunReport {
     }
 }
 
-fn node(
-    setup: Setup,
-    usage: &Usage,
-    rows: &[Row],
-    at: usize,
-    noise: Option<&Estimate>,
-) -> NodeReport {
+/// Gives each variant its verdict: all runs of a report are one question.
+pub fn decide(runs: &mut [RunReport], wished_effect: f64) {
+    let variants = |run: &RunReport| {
+        let noise = run.nodes.get(AGAIN_AT).and_then(|again| again.comparison);
+        let variants = run.nodes.iter().skip(AGAIN_AT + 1);
+        variants.map(move |node| node.comparison.zip(noise)).collect::<Vec<_>>()
+    };
+    let pairs: Vec<_> = runs.iter().flat_map(variants).flatten().collect();
+    let mut verdicts = statistics::verdicts(&pairs).into_iter();
+    for node in runs.iter_mut().flat_map(|run| run.nodes.iter_mut().skip(AGAIN_AT + 1)) {
+        let Some(comparison) = &node.comparison else { continue };
+        node.verdict = verdicts.next();
+        node.power = Some(Power {
+            smallest_effect: comparison.smallest_effect(pairs.len()),
+            wished_effect,
+            blocks_for_wished: comparison.blocks_for(wished_effect, pairs.len()),
+        });
+    }
+}
+
+fn node(setup: Setup, usage: &NodeUsage, rows: &[Row], at: usize) -> NodeReport {
     let gas = rows.iter().map(|row| row.gas).sum();
     let times = |time: fn(&Cell) -> f64| rows.iter().map(|row| time(&row.nodes[at])).collect();
-    let ratio = (at != BASE_AT).then(|| ratio(rows, at)).flatten();
-    let is_variant = setup.name != BASE && setup.name != AGAIN;
+    let is_compared = at != BASE_AT;
     let blocks = rows.len().max(1) as f64;
+    let per_block = |value: fn(Usage) -> f64| usage.usage.map(|used| value(used) / blocks);
     NodeReport {
         name: setup.name,
         config: setup.config,
+        program: setup.program.describe(),
+        version: usage.version.clone(),
+        cpus: setup.cpus,
         new_payload: summary("newPayload", times(|cell| cell.new_payload_ms), gas),
         forkchoice_updated: summary(
             "forkchoiceUpdated",
             times(|cell| cell.forkchoice_updated_ms),
             gas,
         ),
-        verdict: ratio.as_ref().zip(noise).map(|(r, n)| r.verdict(n)).filter(|_| is_variant),
-        ratio,
-        cpu_ms_per_block: usage.cpu_seconds.map(|cpu| cpu * 1e3 / blocks),
-        memory_peak_bytes: usage.memory_peak_bytes,
+        ratio: is_compared.then(|| ratio(rows, at)).flatten(),
+        comparison: is_compared.then(|| comparison(rows, at)).flatten(),
+        verdict: None,
+        power: None,
+        cpu_ms_per_block: per_block(|used| used.cpu_seconds * 1e3),
+        context_switches_per_block: per_block(|used| used.context_switches as f64),
+        minor_faults_per_block: per_block(|used| used.minor_faults as f64),
+        major_faults_per_block: per_block(|used| used.major_faults as f64),
+        memory_peak_bytes: usage.usage.map(|used| used.memory_peak_bytes),
         traces: traces(rows, at),
     }
+}
+
+fn comparison(rows: &[Row], at: usize) -> Option<Comparison> {
+    let mut blocks: BTreeMap<u64, Pairs> = BTreeMap::new();
+    for row in rows {
+        let time = |at: usize| row.nodes[at].new_payload_ms;
+        blocks.entry(row.number).or_default().push((time(BASE_AT), time(at)));
+    }
+    Comparison::of(&blocks.into_values().collect::<Vec<_>>(), SEED)
 }
 
 /// Groups the values by block.
@@ -304,11 +364,32 @@ pub mod tests {
         });
         Measured {
             rows: rows.collect(),
-            usage: vec![Usage { cpu_seconds: Some(1.0), ..Usage::default() }; 3],
+            rounds: 1,
+            usage: vec![
+                NodeUsage {
+                    usage: Some(Usage {
+                        cpu_seconds: 1.0,
+                        context_switches: 80,
+                        minor_faults: 400,
+                        memory_peak_bytes: 1 << 20,
+                        ..Usage::default()
+                    }),
+                    ..NodeUsage::default()
+                };
+                3
+            ],
             others_cpu_seconds: Some(1.0),
             seconds: 10.0,
             failure: None,
         }
+    }
+
+    /// Returns the report on one run, decided.
+    pub fn decided(experiment: &Experiment, measured: Measured) -> RunReport {
+        let mut runs = [RunReport::new(experiment, "demo".into(), measured)];
+        decide(&mut runs, experiment.effect);
+        let [run] = runs;
+        run
     }
 
     pub fn experiment() -> Experiment {
@@ -319,7 +400,7 @@ pub mod tests {
 
     #[test]
     fn a_slower_variant_is_called_so() {
-        let report = RunReport::new(&experiment(), "demo".into(), measured(40, 1.5));
+        let report = decided(&experiment(), measured(40, 1.5));
         assert_eq!((report.blocks, report.gas, report.disturbed), (40, 1_200_000_000, false));
         let [base, again, variant] = &report.nodes[..] else { panic!("three nodes") };
         assert_eq!((base.ratio, base.verdict, again.verdict), (None, None, None));
@@ -328,13 +409,21 @@ pub mod tests {
         assert_eq!(variant.verdict, Some(Verdict::Slower));
         assert_eq!(variant.traces.overlap_difference.map(|d| d.median), Some(-0.4));
         assert_eq!(variant.cpu_ms_per_block, Some(25.0));
+        assert_eq!(variant.context_switches_per_block, Some(2.0));
+        assert_eq!(variant.minor_faults_per_block, Some(10.0));
+        assert_eq!((base.comparison, base.power, again.power), (None, None, None));
+        let comparison = variant.comparison.unwrap();
+        for interval in [comparison.median, comparison.p50, comparison.p95, comparison.p99] {
+            assert!((interval.ratio - 1.5).abs() < 1e-9, "{comparison:?}");
+        }
+        assert_eq!(variant.power.map(|power| power.wished_effect), Some(0.03));
         assert_eq!(base.new_payload.as_ref().map(|summary| summary.p50_ms), Some(59.5));
     }
 
     #[test]
     fn what_lies_within_the_noise_is_no_difference() {
         for (blocks, factor) in [(40, 1.005), (40, 1.0), (4, 3.0)] {
-            let report = RunReport::new(&experiment(), "demo".into(), measured(blocks, factor));
+            let report = decided(&experiment(), measured(blocks, factor));
             assert_eq!(report.nodes[2].verdict, Some(Verdict::NoDifference), "{factor}");
         }
     }

@@ -1,13 +1,14 @@
 //! The measurement: sends every block to all nodes in turn, in a new order each time.
 
-use super::child::{self, Node};
+use super::child::{self, Genesis, Node};
 use super::experiment::{Experiment, Setup};
 use super::load;
+use super::progress::Progress;
+use super::record::Record;
 use crate::replay::{CallTimes, Corpus, Entry};
 use crate::scrape::Scrape;
 use anyhow::{Context, ensure};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -33,7 +34,7 @@ pub struct Limits {
 }
 
 /// Figures of one block from its trace, times in milliseconds.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct TraceFigures {
     /// Overlap on busy time; none if a side had no work.
     pub overlap: Option<f64>,
@@ -61,7 +62,7 @@ impl From<&PayloadReport> for TraceFigures {
 }
 
 /// Figures of one block on one node.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
     /// `engine_newPayload`, in milliseconds.
     pub new_payload_ms: f64,
@@ -72,7 +73,7 @@ pub struct Cell {
 }
 
 /// Figures of one block on all nodes.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
     /// Number of the round, from 0.
     pub round: u32,
@@ -86,24 +87,26 @@ pub struct Row {
     pub nodes: Vec<Cell>,
 }
 
-/// Usage of a node over the measured blocks of all rounds.
-#[derive(Debug, Clone, Default)]
-pub struct Usage {
-    /// CPU seconds; none if the system does not report them.
-    pub cpu_seconds: Option<f64>,
-    /// Peak memory of any round, in bytes.
-    pub memory_peak_bytes: Option<u64>,
+/// A node over the measured blocks of all rounds.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct NodeUsage {
+    /// Name and version that it gives itself.
+    pub version: Option<String>,
+    /// What its process used; none if the system does not report it, or another started it.
+    pub usage: Option<load::Usage>,
     /// Metrics before and after the measured blocks, one pair per round.
     pub scrapes: Vec<(Scrape, Scrape)>,
 }
 
 /// All measurements on one corpus.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Measured {
+    /// Number of complete rounds.
+    pub rounds: u32,
     /// Measured blocks, round by round.
     pub rows: Vec<Row>,
     /// Usage of the nodes, in the order of [`Experiment::setups`].
-    pub usage: Vec<Usage>,
+    pub usage: Vec<NodeUsage>,
     /// CPU seconds that other processes took during the measured time; none if the system does not
     /// report them.
     pub others_cpu_seconds: Option<f64>,
@@ -113,7 +116,8 @@ pub struct Measured {
     pub failure: Option<String>,
 }
 
-/// Runs an experiment on one corpus, in `folder`, which must be empty.
+/// Runs an experiment on one corpus, in `folder`, which must be empty. Goes on after the rounds in
+/// `record`, and adds each round to it.
 ///
 /// # Errors
 /// Returns an error if it cannot begin: the genesis or a node does not start. Later failures are in
@@ -123,16 +127,24 @@ pub async fn measure(
     corpus: &Corpus,
     folder: &Path,
     limits: &Limits,
+    record: &mut Record,
 ) -> anyhow::Result<Measured> {
     let setups = experiment.setups();
-    let genesis = folder.join("genesis");
-    child::init(&corpus.genesis()?, &genesis, folder.join("init.log")).await?;
-    let mut measured =
-        Measured { usage: vec![Usage::default(); setups.len()], ..Measured::default() };
-    let bar = progress_bar(experiment, corpus);
-    for number in 0..experiment.rounds {
+    let name = corpus.path().display().to_string();
+    let mut measured = record.measured(&name).unwrap_or_else(|| Measured {
+        usage: vec![NodeUsage::default(); setups.len()],
+        ..Measured::default()
+    });
+    if measured.rounds >= experiment.rounds {
+        return Ok(measured);
+    }
+    let (file, datadir) = (corpus.genesis()?, folder.join("genesis"));
+    child::init(&file, &datadir, folder.join("init.log")).await?;
+    let genesis = Genesis { file: &file, datadir: &datadir };
+    let mut progress = Progress::new(experiment, corpus.len(), measured.rounds);
+    for number in measured.rounds..experiment.rounds {
         let folder = folder.join(format!("round-{number}"));
-        let nodes = start(&setups, &genesis, &folder, limits).await?;
+        let nodes = start(&setups, genesis, &folder, limits).await?;
         let mut round = Round {
             number,
             experiment,
@@ -142,7 +154,7 @@ pub async fn measure(
             random: SplitMix(u64::from(number)),
             backwards: None,
         };
-        if let Err(error) = round.run(corpus, &mut measured, &bar).await {
+        if let Err(error) = round.run(corpus, &mut measured, &mut progress).await {
             measured.failure = Some(format!("{error:#}"));
         }
         drop(round);
@@ -150,44 +162,26 @@ pub async fn measure(
         if measured.failure.is_some() {
             break;
         }
+        measured.rounds = number + 1;
+        record.add(&name, &measured)?;
     }
-    bar.finish_and_clear();
+    progress.finish();
     Ok(measured)
 }
 
 async fn start(
     setups: &[Setup],
-    genesis: &Path,
+    genesis: Genesis<'_>,
     folder: &Path,
     limits: &Limits,
 ) -> anyhow::Result<Vec<Node>> {
     let mut nodes = Vec::with_capacity(setups.len());
     for (index, setup) in setups.iter().enumerate() {
         let folder = folder.join(index.to_string());
-        let (from, to) = (genesis.to_owned(), folder.join("data"));
-        let node = async {
-            tokio::task::spawn_blocking(move || child::copy_folder(&from, &to)).await??;
-            Node::start(setup, &folder, limits.call_time_max).await
-        };
-        nodes.push(node.await.with_context(|| format!("start node {:?}", setup.name))?);
+        let node = Node::start(setup, genesis, &folder, limits.call_time_max).await;
+        nodes.push(node.with_context(|| format!("start node {:?}", setup.name))?);
     }
     Ok(nodes)
-}
-
-fn progress_bar(experiment: &Experiment, corpus: &Corpus) -> ProgressBar {
-    let asked = experiment.blocks.map(|blocks| blocks + experiment.warmup);
-    let there = [corpus.len(), asked].into_iter().flatten().min();
-    let len = there.map(|blocks| blocks * u64::from(experiment.rounds));
-    let template = match len {
-        Some(_) => "{msg} {bar:32} {pos}/{len} blocks  {elapsed} elapsed, {eta} left",
-        None => "{msg} {spinner} {pos} blocks  {elapsed} elapsed",
-    };
-    let bar = ProgressBar::with_draw_target(len, ProgressDrawTarget::stderr_with_hz(2))
-        .with_message(experiment.name.clone());
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
 
 /// One pass over the corpus, from the genesis.
@@ -208,7 +202,7 @@ struct Before {
     time: Instant,
     machine: Option<f64>,
     own: Option<f64>,
-    nodes: Vec<Option<f64>>,
+    nodes: Vec<Option<load::Usage>>,
     scrapes: Vec<Scrape>,
 }
 
@@ -217,7 +211,7 @@ impl Round<'_> {
         &mut self,
         corpus: &Corpus,
         measured: &mut Measured,
-        bar: &ProgressBar,
+        progress: &mut Progress,
     ) -> anyhow::Result<()> {
         let warmup = usize::try_from(self.experiment.warmup)?;
         let blocks = self.experiment.blocks.map_or(Ok(usize::MAX), usize::try_from)?;
@@ -245,7 +239,7 @@ impl Round<'_> {
             if turn % COLLECT_BLOCKS == 0 {
                 self.collect().await?;
             }
-            bar.inc(1);
+            progress.block();
         }
         outcome?;
         ensure!(turn > warmup, "the corpus has {turn} blocks, and {warmup} are the warm-up");
@@ -318,7 +312,8 @@ impl Round<'_> {
         let selection = Selection::from(Preset::Tandem);
         for (node, traces) in self.nodes.iter_mut().zip(&mut self.traces) {
             let bytes = match node.traces(COLLECT_TRACES).await {
-                Ok(bytes) => bytes,
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => continue,
                 Err(error) => return Err(node.explain(error).await),
             };
             let input = tandem_overlap::read(&node.name, &bytes);
@@ -336,7 +331,7 @@ impl Round<'_> {
     async fn before(&mut self) -> anyhow::Result<Before> {
         Ok(Before {
             scrapes: self.scrapes().await?,
-            nodes: self.nodes.iter().map(Node::cpu_seconds).collect(),
+            nodes: self.nodes.iter().map(Node::usage).collect(),
             time: Instant::now(),
             machine: load::machine_cpu_seconds(),
             own: load::process_cpu_seconds(std::process::id()),
@@ -362,10 +357,10 @@ impl Round<'_> {
         let seconds = before.time.elapsed().as_secs_f64();
         let mut known = own;
         for ((node, usage), then) in self.nodes.iter().zip(&mut measured.usage).zip(before.nodes) {
-            let cpu = since(node.cpu_seconds(), then);
-            known = known.zip(cpu).map(|(known, cpu)| known + cpu);
-            usage.cpu_seconds = cpu.map(|cpu| usage.cpu_seconds.unwrap_or(0.0) + cpu);
-            usage.memory_peak_bytes = usage.memory_peak_bytes.max(node.memory_peak_bytes());
+            let used = node.usage().zip(then).map(|(now, then)| now.since(then));
+            known = known.zip(used).map(|(known, used)| known + used.cpu_seconds);
+            usage.usage = used.map(|used| used.add(usage.usage.unwrap_or_default()));
+            usage.version.clone_from(&node.version);
         }
         let others = since(machine, known).map(|others| others.max(0.0));
         measured.others_cpu_seconds =

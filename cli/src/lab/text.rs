@@ -54,34 +54,116 @@ fn write_run(out: &mut String, run: &RunReport, cpus: usize) -> Result {
         writeln!(out, "under {BLOCKS_MIN} blocks say nothing about a difference")?;
     }
     let width = run.nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or(0) + 2;
+    write_programs(out, run, width)?;
     write_times(out, run, width)?;
+    write_quantiles(out, run, width)?;
+    write_costs(out, run, width)?;
     write_traces(out, run, width)?;
     run.metrics.iter().try_for_each(|metric| write_metric(out, run, metric, width))
+}
+
+/// Writes what the nodes are, if they are not all this program on all processors.
+fn write_programs(out: &mut String, run: &RunReport, width: usize) -> Result {
+    let first = run.nodes.first().map(|node| &node.program);
+    if run.nodes.iter().all(|node| Some(&node.program) == first && node.cpus.is_none()) {
+        return Ok(());
+    }
+    writeln!(out, "\n{:width$}program", "node")?;
+    for node in &run.nodes {
+        write!(out, "{:width$}{}", node.name, node.version.as_ref().unwrap_or(&node.program))?;
+        match &node.cpus {
+            Some(cpus) => writeln!(out, ", on processors {}", String::from(cpus.clone()))?,
+            None => writeln!(out)?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes how the quantiles compare, and what the run could find.
+fn write_quantiles(out: &mut String, run: &RunReport, width: usize) -> Result {
+    if run.nodes.iter().all(|node| node.comparison.is_none()) {
+        return Ok(());
+    }
+    write!(out, "\n{:width$}", "ratio to base")?;
+    for name in ["p50", "p95", "p99"] {
+        write!(out, "{name:>8}  {:16}", "95 % interval")?;
+    }
+    writeln!(out, "  could find")?;
+    for node in &run.nodes {
+        let Some(comparison) = &node.comparison else { continue };
+        write!(out, "{:width$}", node.name)?;
+        for value in [comparison.p50, comparison.p95, comparison.p99] {
+            let interval = format!("[{:.3}, {:.3}]", value.low, value.high);
+            write!(out, "{:>8.3}  {interval:16}", value.ratio)?;
+        }
+        match &node.power {
+            Some(power) => writeln!(
+                out,
+                "  {:.1} %; {:.1} % takes {} blocks",
+                power.smallest_effect * 100.0,
+                power.wished_effect * 100.0,
+                power.blocks_for_wished
+            )?,
+            None => writeln!(out)?,
+        }
+    }
+    writeln!(
+        out,
+        "intervals draw segments of consecutive blocks ({} here at most); could find: the effect \
+         that nine such runs in ten would find, with all comparisons of this report",
+        run.nodes.iter().filter_map(|node| Some(node.comparison?.segment)).max().unwrap_or(1)
+    )
+}
+
+/// Writes what the processes used per block.
+fn write_costs(out: &mut String, run: &RunReport, width: usize) -> Result {
+    writeln!(
+        out,
+        "\n{:width$}{:>10}{:>10}{:>12}{:>12}{:>9}",
+        "per block", "CPU ms", "switches", "page faults", "from disk", "memory"
+    )?;
+    for node in &run.nodes {
+        let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
+        let mb = |bytes: u64| format!("{:.0} MB", bytes as f64 / 1e6);
+        writeln!(
+            out,
+            "{:width$}{:>10}{:>10}{:>12}{:>12}{:>9}",
+            node.name,
+            number(node.cpu_ms_per_block),
+            number(node.context_switches_per_block),
+            number(node.minor_faults_per_block),
+            number(node.major_faults_per_block),
+            node.memory_peak_bytes.map_or("-".into(), mb)
+        )?;
+    }
+    writeln!(out, "rests between blocks included; memory: peak, not per block")
 }
 
 fn write_times(out: &mut String, run: &RunReport, width: usize) -> Result {
     writeln!(
         out,
-        "\n{:width$}{:>9}{:>9}{:>8}  {:16}{:>10}{:>9}  answer",
-        "newPayload", "p50 ms", "p95 ms", "ratio", "95 % interval", "CPU/block", "memory"
+        "\n{:width$}{:>9}{:>9}{:>9}{:>8}  {:16}  answer",
+        "newPayload", "p50 ms", "p95 ms", "p99 ms", "ratio", "95 % interval"
     )?;
     for node in &run.nodes {
         let quantiles = node.new_payload.as_ref();
         let milliseconds = |value: Option<f64>| value.map_or("-".into(), |ms| format!("{ms:.2}"));
-        let cpu = node.cpu_ms_per_block.map_or("-".into(), |ms| format!("{ms:.1} ms"));
-        let mb = |bytes: u64| format!("{:.0} MB", bytes as f64 / 1e6);
-        write!(
-            out,
-            "{:width$}{:>9}{:>9}",
-            node.name,
-            milliseconds(quantiles.map(|summary| summary.p50_ms)),
-            milliseconds(quantiles.map(|summary| summary.p95_ms)),
-        )?;
-        match &node.ratio {
-            Some(ratio) => write!(out, "{:>8.3}  {:16}", ratio.median, interval(ratio, 3))?,
-            None => write!(out, "{:>8}  {:16}", "-", "")?,
+        write!(out, "{:width$}", node.name)?;
+        for value in [
+            quantiles.map(|summary| summary.p50_ms),
+            quantiles.map(|summary| summary.p95_ms),
+            quantiles.map(|summary| summary.p99_ms),
+        ] {
+            write!(out, "{:>9}", milliseconds(value))?;
         }
-        write!(out, "{cpu:>10}{:>9}  ", node.memory_peak_bytes.map_or("-".into(), mb))?;
+        match &node.comparison {
+            Some(comparison) => {
+                let median = comparison.median;
+                let interval = format!("[{:.3}, {:.3}]", median.low, median.high);
+                write!(out, "{:>8.3}  {interval:16}  ", median.ratio)?;
+            }
+            None => write!(out, "{:>8}  {:16}  ", "-", "")?,
+        }
         writeln!(out, "{}", answer(node))?;
     }
     writeln!(
@@ -237,7 +319,7 @@ fn short(value: f64, seconds: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::experiment::Metric;
-    use super::super::report::tests::{experiment, measured};
+    use super::super::report::tests::{decided, experiment, measured};
     use super::*;
 
     fn report(run: RunReport) -> LabReport {
@@ -253,7 +335,7 @@ mod tests {
 
     #[test]
     fn the_text_has_the_answers() {
-        let mut run = RunReport::new(&experiment(), "demo".into(), measured(40, 1.5));
+        let mut run = decided(&experiment(), measured(40, 1.5));
         let up_to = |value: f64| Bounded { above: None, up_to: Some(value) };
         run.metrics.push(MetricReport {
             metric: Metric {
@@ -282,6 +364,8 @@ mod tests {
             "(A/A)",
             "1.500  [1.500, 1.500]",
             "slower",
+            "3.0 % takes",
+            "from disk",
             "-0.40",
             "proof duration (proof_seconds)",
             "≤0.250 ms",

@@ -1,4 +1,8 @@
 //! Payload files, read one line ahead of the replay.
+//!
+//! A line is an object of the payload and its parameters, or a whole JSON-RPC request, as expb and
+//! benchmarkoor write them. Requests other than newPayload are skipped: the replay makes its own
+//! forkchoice updates.
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -129,6 +133,7 @@ fn read_file(
             continue;
         }
         let entry = parse(&line).with_context(|| format!("line {number}"))?;
+        let Some(entry) = entry else { continue };
         if entry.number > *blocks.end() {
             break;
         }
@@ -163,9 +168,46 @@ struct PayloadHead {
     transactions: Vec<IgnoredAny>,
 }
 
-/// Turns a line into a request without changing the payload's text.
-fn parse(line: &str) -> anyhow::Result<Entry> {
-    let line: Line<'_> = serde_json::from_str(line)?;
+/// A JSON-RPC request; other members may be there.
+#[derive(Deserialize)]
+struct Request<'a> {
+    method: String,
+    #[serde(borrow)]
+    params: Vec<&'a RawValue>,
+}
+
+/// A line in either form. A member that the form lacks is none.
+#[derive(Deserialize)]
+struct Form {
+    params: Option<IgnoredAny>,
+}
+
+/// Turns a line into a request without changing the payload's text. Returns none for a request
+/// other than newPayload.
+fn parse(line: &str) -> anyhow::Result<Option<Entry>> {
+    let form: Form = serde_json::from_str(line)?;
+    if form.params.is_none() {
+        return entry(serde_json::from_str(line)?).map(Some);
+    }
+    let Request { method, params } = serde_json::from_str(line)?;
+    if !method.starts_with("engine_newPayload") {
+        return Ok(None);
+    }
+    let mut params = params.into_iter();
+    let execution_payload = params.next().context("newPayload without a payload")?;
+    let [versioned_hashes, parent_beacon_block_root, execution_requests] =
+        [params.next(), params.next(), params.next()];
+    entry(Line {
+        method,
+        execution_payload,
+        versioned_hashes,
+        parent_beacon_block_root,
+        execution_requests,
+    })
+    .map(Some)
+}
+
+fn entry(line: Line<'_>) -> anyhow::Result<Entry> {
     let head: PayloadHead =
         serde_json::from_str(line.execution_payload.get()).context("executionPayload")?;
     let version = match line.method.strip_prefix("engine_newPayloadV").map(str::parse::<u8>) {
@@ -249,7 +291,7 @@ pub mod tests {
             (3, r#"]},["0xaa"],"0xbb"]}"#),
             (4, r#"]},["0xaa"],"0xbb",["0x00cc"]]}"#),
         ] {
-            let entry = parse(&line(version, 17)).unwrap();
+            let entry = parse(&line(version, 17)).unwrap().unwrap();
             let body = std::str::from_utf8(&entry.body).unwrap();
             assert!(body.ends_with(tail), "{body}");
             assert!(body.starts_with(&format!(
@@ -258,6 +300,24 @@ pub mod tests {
             assert_eq!((entry.number, entry.gas, entry.transactions), (17, 1_000_000, 2));
             assert_eq!(entry.version, version);
         }
+    }
+
+    #[test]
+    fn whole_requests_are_the_same_payloads() {
+        for version in [1, 3, 4] {
+            let own = parse(&line(version, 17)).unwrap().unwrap();
+            let request = std::str::from_utf8(&own.body).unwrap();
+            // expb adds a member of its own.
+            let with_gas = request.replacen('{', "{\"gasUsed\":1000000,", 1);
+            for text in [request, with_gas.as_str()] {
+                let entry = parse(text).unwrap().unwrap();
+                assert_eq!((entry.body, entry.hash), (own.body.clone(), own.hash.clone()));
+            }
+        }
+        let update = r#"{"id":1,"method":"engine_forkchoiceUpdatedV3","params":[{},null]}"#;
+        assert!(parse(update).unwrap().is_none());
+        let empty = r#"{"id":1,"method":"engine_newPayloadV3","params":[]}"#;
+        assert!(parse(empty).is_err());
     }
 
     #[test]
