@@ -5,7 +5,7 @@
 //! ```
 
 use crate::{http_client::get_within, target::Target};
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use std::{
     fs,
     io::{ErrorKind, Write},
@@ -90,29 +90,33 @@ fn read(files: &[PathBuf]) -> anyhow::Result<Vec<Profile>> {
     files.iter().map(named).collect()
 }
 
-/// Asks all processes at once, so that their samples are of the same time.
 fn take(args: &Args) -> anyhow::Result<Vec<Profile>> {
     let reactor = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let (seconds, frequency) = (args.seconds, args.frequency);
+    let taken = ask(&args.metrics, args.seconds, args.frequency);
+    reactor.context("start the reactor")?.block_on(taken)
+}
+
+/// Asks all processes at once, so that their samples are of the same time.
+///
+/// # Errors
+/// Returns an error that names the process if one does not answer with a profile.
+pub async fn ask(targets: &[Target], seconds: u32, frequency: u32) -> anyhow::Result<Vec<Profile>> {
     let time_max = Duration::from_secs(seconds.into()) + ANSWER_MAX;
-    reactor.context("start the reactor")?.block_on(async {
-        let mut asked = JoinSet::new();
-        for (at, target) in args.metrics.iter().enumerate() {
-            let url = &target.url;
-            let url = format!("{url}/debug/pprof/profile?seconds={seconds}&frequency={frequency}");
-            asked.spawn(async move { (at, get_within(&url, time_max).await) });
-        }
-        let mut profiles: Vec<Option<Profile>> = vec![None; args.metrics.len()];
-        while let Some(answer) = asked.join_next().await {
-            let (at, bytes) = answer.context("ask for a profile")?;
-            let target = &args.metrics[at];
-            let profile = Profile::parse(&bytes?);
-            let profile = profile.with_context(|| format!("read the answer of {}", target.url))?;
-            let (name, is_service) = target.name();
-            let is_named = is_service || args.metrics.len() > 1;
-            profiles[at] = Some(if is_named { profile.of_process(&name) } else { profile });
-        }
-        ensure!(profiles.iter().all(Option::is_some), "a process did not answer");
-        Ok(profiles.into_iter().flatten().collect())
-    })
+    let mut asked = JoinSet::new();
+    for (at, target) in targets.iter().enumerate() {
+        let url = &target.url;
+        let url = format!("{url}/debug/pprof/profile?seconds={seconds}&frequency={frequency}");
+        asked.spawn(async move { (at, get_within(&url, time_max).await) });
+    }
+    let mut profiles: Vec<Option<Profile>> = vec![None; targets.len()];
+    while let Some(answer) = asked.join_next().await {
+        let (at, bytes) = answer.context("ask for a profile")?;
+        let target = &targets[at];
+        let profile = Profile::parse(&bytes?);
+        let profile = profile.with_context(|| format!("read the answer of {}", target.url))?;
+        let (name, is_service) = target.name();
+        let is_named = is_service || targets.len() > 1;
+        profiles[at] = Some(if is_named { profile.of_process(&name) } else { profile });
+    }
+    Ok(profiles.into_iter().flatten().collect())
 }

@@ -6,6 +6,7 @@
 
 mod figures;
 mod screen;
+mod subsystems;
 mod view;
 
 use crate::{http_client, scrape::Scrape, target::Target};
@@ -21,6 +22,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use subsystems::Subsystems;
 use tandem_overlap::{Analyzer, Options, Preset, Selection};
 use tokio::{task::JoinSet, time::sleep};
 
@@ -56,6 +58,10 @@ pub struct Args {
     /// Maximum number of payloads shown
     #[arg(long, value_name = "N", default_value_t = 50)]
     blocks: usize,
+    /// Also show processors by subsystem, from profiles of five seconds. Needs a build with the
+    /// feature profiling
+    #[arg(long)]
+    profile: bool,
     /// Print the figures after two looks as text, and exit
     #[arg(long)]
     once: bool,
@@ -79,10 +85,20 @@ fn once(args: &Args) -> anyhow::Result<ExitCode> {
     let interval = args.interval.unwrap_or(Duration::from_secs(6));
     let begun = Instant::now();
     let figures = reactor()?.block_on(async {
-        let first = look(&args.metrics, begun).await;
-        sleep(interval).await;
-        let second = look(&args.metrics, begun).await;
-        Watch::new(args).figures_of(&first, &second)
+        let looks = async {
+            let first = look(&args.metrics, begun).await;
+            sleep(interval).await;
+            (first, look(&args.metrics, begun).await)
+        };
+        let seconds = (interval.as_secs() as u32).max(1);
+        let profile = async {
+            match args.profile {
+                true => Some(subsystems::take(&args.metrics, seconds).await),
+                false => None,
+            }
+        };
+        let ((first, second), subsystems) = tokio::join!(looks, profile);
+        Figures { subsystems, ..Watch::new(args).figures_of(&first, &second) }
     });
     let answers = figures.processes.iter().any(|process| process.answers);
     let urls: Vec<_> = args.metrics.iter().map(|target| &*target.url).collect();
@@ -101,8 +117,17 @@ fn watch(args: &Args) -> anyhow::Result<ExitCode> {
     let (events, happened) = sync_channel(16);
     let (reactor, targets, looks) = (reactor()?, args.metrics.clone(), events.clone());
     let start = |name: &str| thread::Builder::new().name(name.to_owned());
+    let profiles = args.profile;
     start("looks")
-        .spawn(move || reactor.block_on(look_again_and_again(&targets, interval, &looks)))
+        .spawn(move || {
+            reactor.block_on(async {
+                let (found, newest) = tokio::sync::watch::channel(None);
+                if profiles {
+                    tokio::spawn(subsystems::watch(targets.clone(), found));
+                }
+                look_again_and_again(&targets, interval, &newest, &looks).await;
+            });
+        })
         .context("start a thread")?;
     start("keys").spawn(move || listen(&events)).context("start a thread")?;
     let mut screen = screen::Screen::open().context("set up the terminal")?;
@@ -119,12 +144,15 @@ enum Happened {
 async fn look_again_and_again(
     targets: &[Target],
     interval: Duration,
+    newest: &tokio::sync::watch::Receiver<Option<Subsystems>>,
     events: &SyncSender<Happened>,
 ) {
     let begun = Instant::now();
     loop {
         let next = Instant::now() + interval;
-        if events.send(Happened::Looked(look(targets, begun).await)).is_err() {
+        let mut look = look(targets, begun).await;
+        look.subsystems = newest.borrow().clone();
+        if events.send(Happened::Looked(look)).is_err() {
             return;
         }
         sleep(next.saturating_duration_since(Instant::now())).await;
@@ -168,6 +196,8 @@ struct Look {
     sample: Sample,
     /// Recent traces of the processes that answered.
     traces: Vec<Bytes>,
+    /// Newest profile, if profiles are taken and there is one.
+    subsystems: Option<Subsystems>,
 }
 
 /// Asks all processes at once.
@@ -185,7 +215,7 @@ async fn look(targets: &[Target], begun: Instant) -> Look {
         sample.scrapes[at] = scrape;
         traces.extend(spans);
     }
-    Look { sample, traces }
+    Look { sample, traces, subsystems: None }
 }
 
 async fn ask(url: &str) -> (Option<Scrape>, Option<Bytes>) {
@@ -222,6 +252,7 @@ impl Watch {
         }
         let last = self.samples.len() - 1;
         let figures = Figures::between(&self.samples[0], &self.samples[last], &self.names);
+        let figures = Figures { subsystems: look.subsystems, ..figures };
         self.with_blocks(figures, &look.traces)
     }
 
@@ -275,7 +306,7 @@ mod tests {
         let mut watch = Watch { names: Vec::new(), blocks_max: 1, samples: VecDeque::new() };
         let mut take = |at: f64| {
             let sample = Sample { at, scrapes: Vec::new() };
-            watch.take(Look { sample, traces: Vec::new() }).seconds
+            watch.take(Look { sample, traces: Vec::new(), subsystems: None }).seconds
         };
         assert_eq!((take(0.0), take(2.0), take(20.0)), (0.0, 2.0, 20.0));
         assert_eq!((take(31.0), take(33.0), take(50.0), take(1_000.0)), (31.0, 31.0, 30.0, 950.0));

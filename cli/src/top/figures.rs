@@ -1,5 +1,6 @@
 //! Computes the figures from two readings of all processes and from their recent traces.
 
+use super::subsystems::Subsystems;
 use crate::scrape::{Labels, Scrape};
 use std::collections::BTreeMap;
 use tandem_overlap::{PayloadReport, Report, Verdict};
@@ -24,6 +25,8 @@ pub struct Figures {
     pub caches: Caches,
     /// Processors used by each service, most first.
     pub cpu: Vec<(String, f64)>,
+    /// Processors used by each subsystem, if profiles are taken.
+    pub subsystems: Option<Subsystems>,
     /// Payloads, newest first.
     pub blocks: Vec<Block>,
     /// Reason why there are no blocks.
@@ -111,6 +114,7 @@ impl Figures {
             workers: gains.workers(seconds),
             caches: gains.caches(),
             cpu: gains.cpu(seconds, names),
+            subsystems: None,
             blocks: Vec::new(),
             no_blocks: None,
         }

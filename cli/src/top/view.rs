@@ -97,7 +97,7 @@ fn top(figures: &Figures, width: usize) -> Vec<Line<'static>> {
     let verdicts: Vec<String> =
         payloads.verdicts.iter().map(|(word, count)| format!("{word} {count:.0}")).collect();
     lines.push(Line::from(format!(
-        "overlap: {} of the gain, weight {}, saves {} and could save {} more   {}",
+        "gain {}   weight {}   saved {}, could save {}   {}",
         percent(payloads.reached),
         percent(payloads.weight),
         milliseconds(payloads.saved_seconds),
@@ -184,20 +184,40 @@ fn bottom(figures: &Figures, width: usize) -> Vec<Line<'static>> {
         bytes(caches.trie_bytes),
     )));
     lines.push(heading("processors by service", width));
-    let all: f64 = figures.cpu.iter().map(|(_, cores)| cores).sum();
-    let cells = width.saturating_sub(CPU_TEXT).min(BAR_MAX);
-    for (service, cores) in &figures.cpu {
-        let share = if all > 0.0 { cores / all } else { 0.0 };
-        let bar = "█".repeat((share * cells as f64).round() as usize);
-        lines.push(Line::from(vec![
-            Span::raw(format!("{service:<22}{cores:>7.2} cores {:>5.1} %  ", share * 100.0)),
-            Span::styled(bar, Style::new().fg(Color::Cyan)),
-        ]));
-    }
+    lines.extend(processors(figures.cpu.iter().map(|(name, cores)| (&**name, *cores)), width));
     if figures.cpu.is_empty() {
         lines.push(Line::from("  not known yet"));
     }
+    match &figures.subsystems {
+        None => {}
+        Some(Ok(subsystems)) => {
+            lines.push(heading("processors by subsystem", width));
+            lines.extend(processors(subsystems.iter().copied(), width));
+        }
+        Some(Err(reason)) => {
+            lines.push(heading("processors by subsystem", width));
+            lines.push(Line::from(format!("  {reason}")));
+        }
+    }
     lines
+}
+
+/// Returns a line with a bar for each user of processors.
+fn processors<'f>(
+    users: impl Iterator<Item = (&'f str, f64)> + Clone,
+    width: usize,
+) -> Vec<Line<'static>> {
+    let all: f64 = users.clone().map(|(_, cores)| cores).sum();
+    let cells = width.saturating_sub(CPU_TEXT).min(BAR_MAX);
+    let line = |(user, cores): (&str, f64)| {
+        let share = if all > 0.0 { cores / all } else { 0.0 };
+        let bar = "█".repeat((share * cells as f64).round() as usize);
+        Line::from(vec![
+            Span::raw(format!("{user:<22}{cores:>7.2} cores {:>5.1} %  ", share * 100.0)),
+            Span::styled(bar, Style::new().fg(Color::Cyan)),
+        ])
+    };
+    users.map(line).collect()
 }
 
 /// Distributes cells over these parts so that they add up. The largest remainders get the rest.
@@ -308,6 +328,7 @@ mod tests {
                 ..Caches::default()
             },
             cpu: vec![("executor".to_owned(), 0.75), ("shared".to_owned(), 0.25)],
+            subsystems: None,
             blocks: vec![
                 block(137, Some(Verdict::Parallel), [4_000_000, 0, 0, 0]),
                 block(136, Some(Verdict::Sequential), [0, 1_000_000, 1_000_000, 2_000_000]),
@@ -334,7 +355,7 @@ mod tests {
         let payloads = "2.5 a second   p50 3.21 ms   p95 8.80 ms   tail 23 %   gas 1.2 G a second";
         assert_eq!(rows[3], payloads);
         assert_eq!(rows[4], "head 137   base 16 behind   hashed during execution -");
-        let worth = "overlap: 84 % of the gain, weight 30 %, saves 1.50 ms and could save 0.30 ms more   PAR";
+        let worth = "gain 84 %   weight 30 %   saved 1.50 ms, could save 0.30 ms   PARALLEL 2";
         assert_eq!(rows[5], worth);
         let full = "█".repeat(40);
         assert_eq!(rows[7], format!("       137  PARALLEL    0.50       4.00 ms  {full}"));
@@ -354,7 +375,7 @@ mod tests {
         // Colours of the parts of a bar.
         let colour = |x: u16, y: u16| buffer[(x, y)].fg;
         assert_eq!(
-            (colour(44, 6), colour(44, 7), colour(54, 7)),
+            (colour(44, 7), colour(44, 8), colour(54, 8)),
             (Color::Green, Color::Blue, Color::Yellow)
         );
     }
@@ -369,8 +390,8 @@ mod tests {
         hint(area, &mut buffer);
         let row = |y: u16| (0..60).map(|x| buffer[(x, y)].symbol()).collect::<String>();
         let numbers: Vec<String> =
-            (6..11).map(|y| row(y).trim().chars().take(2).collect()).collect();
-        assert_eq!(numbers, ["99", "98", "97", "96", "95"]);
+            (7..11).map(|y| row(y).trim().chars().take(2).collect()).collect();
+        assert_eq!(numbers, ["99", "98", "97", "96"]);
         assert!(row(11).starts_with("── workers"), "{}", row(11));
         assert!(row(0).ends_with(" q quits"), "{}", row(0));
         // Nothing is drawn outside, however small the area is.
@@ -387,6 +408,12 @@ mod tests {
         assert!(all.lines().all(|line| line.trim_end() == line));
         figures.no_blocks = Some("no payload among the recent traces".to_owned());
         assert!(text(&figures, 100).contains("\n  no payload among the recent traces\n"));
+        assert!(!text(&figures, 100).contains("by subsystem"), "only if it was asked for");
+        figures.subsystems = Some(Ok(vec![("Hashing", 0.3), ("RocksDB", 0.1)]));
+        let line = format!("{:<22}   0.30 cores  75.0 %  █", "Hashing");
+        assert!(text(&figures, 100).contains(&line), "{}", text(&figures, 100));
+        figures.subsystems = Some(Err("no answer".to_owned()));
+        assert!(text(&figures, 100).contains("\n  no answer\n"));
         let nothing = text(&Figures::default(), 100);
         assert!(nothing.starts_with("tandem top   0 of 0 processes   - resident"), "{nothing}");
         assert!(nothing.contains("not known yet"), "{nothing}");
