@@ -10,6 +10,7 @@ use crate::replay::{Summary, summary};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tandem_overlap::stats::{self, Estimate, Verdict, quantile};
+use tandem_overlap::{Thresholds, Verdict as OverlapVerdict};
 
 /// CPUs that other processes may use before a run counts as disturbed.
 pub const OTHERS_MAX: f64 = 0.2;
@@ -132,6 +133,10 @@ pub struct TraceReport {
     pub both_sides: usize,
     /// Overlap on busy time.
     pub overlap: Option<f64>,
+    /// Word for the medians, as `tandem overlap` says it; it does not tell CONCURRENT from PARALLEL.
+    pub verdict: Option<OverlapVerdict>,
+    /// Part of the possible gain of overlapping that is reached.
+    pub reached: Option<f64>,
     /// Difference of the overlap to the base's on the same block, paired; none for the base.
     pub overlap_difference: Option<Estimate>,
     /// Serialization.
@@ -302,7 +307,14 @@ fn traces(rows: &[Row], at: usize) -> TraceReport {
     };
     let overlap = |row: &Row, at: usize| trace(row, at)?.overlap;
     let difference = |row: &Row| Some(overlap(row, at)? - overlap(row, BASE_AT)?);
+    let [reached, weight, tail_share] = [
+        median(|figures| figures.reached),
+        median(|figures| figures.weight),
+        median(|figures| figures.tail_share),
+    ];
     TraceReport {
+        verdict: Thresholds::default().verdict(reached, weight, tail_share, None),
+        reached,
         found: rows.iter().filter(|row| trace(row, at).is_some()).count(),
         both_sides: rows.iter().filter(|row| overlap(row, at).is_some()).count(),
         overlap: median(|figures| figures.overlap),
@@ -348,6 +360,9 @@ pub mod tests {
                 tail_ms: Some(1.5),
                 a_ms: ms,
                 b_ms: 2.0,
+                reached: Some(overlap),
+                weight: Some(0.2),
+                tail_share: Some(0.05),
             }),
         };
         let rows = (0..blocks).map(|number| {
@@ -408,6 +423,8 @@ pub mod tests {
         assert_eq!(variant.ratio.map(|ratio| ratio.median), Some(1.5));
         assert_eq!(variant.verdict, Some(Verdict::Slower));
         assert_eq!(variant.traces.overlap_difference.map(|d| d.median), Some(-0.4));
+        assert_eq!(variant.traces.verdict, Some(OverlapVerdict::Partial));
+        assert_eq!(base.traces.verdict, Some(OverlapVerdict::Parallel));
         assert_eq!(variant.cpu_ms_per_block, Some(25.0));
         assert_eq!(variant.context_switches_per_block, Some(2.0));
         assert_eq!(variant.minor_faults_per_block, Some(10.0));

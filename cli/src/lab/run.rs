@@ -57,6 +57,9 @@ impl From<&PayloadReport> for TraceFigures {
             tail_ms: payload.tail_ns.map(milliseconds),
             a_ms: milliseconds(payload.a_ns),
             b_ms: milliseconds(payload.b_ns),
+            reached: payload.worth.reached,
+            weight: payload.worth.weight,
+            tail_share: payload.tail_share,
         }
     }
 }

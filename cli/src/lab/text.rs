@@ -184,7 +184,7 @@ fn answer(node: &NodeReport) -> String {
 fn write_traces(out: &mut String, run: &RunReport, width: usize) -> Result {
     writeln!(
         out,
-        "\n{:width$}{:>7}{:>9}{:>9}  {:16}{:>8}{:>9}{:>9}{:>9}",
+        "\n{:width$}{:>7}{:>9}{:>9}  {:16}{:>8}{:>9}{:>9}{:>9}  {}",
         "traces, medians",
         "blocks",
         "overlap",
@@ -193,7 +193,8 @@ fn write_traces(out: &mut String, run: &RunReport, width: usize) -> Result {
         "serial",
         "tail ms",
         "A ms",
-        "B ms"
+        "B ms",
+        "verdict"
     )?;
     for node in &run.nodes {
         let traces = &node.traces;
@@ -208,7 +209,10 @@ fn write_traces(out: &mut String, run: &RunReport, width: usize) -> Result {
         for value in [traces.serialization, traces.tail_ms, traces.a_ms, traces.b_ms] {
             write!(out, "{:>9}", number(value))?;
         }
-        writeln!(out)?;
+        match &traces.verdict {
+            Some(verdict) => writeln!(out, "  {verdict}")?,
+            None => writeln!(out)?,
+        }
     }
     let missing: usize = run.nodes.iter().map(|node| run.blocks - node.traces.found).sum();
     if missing > 0 {

@@ -133,6 +133,93 @@ fn two_configurations_are_compared_over_two_rounds() {
 }
 
 #[test]
+fn another_binary_on_one_processor_is_compared_and_a_run_goes_on() {
+    let variant = format!(
+        "[[variant]]\nname = \"other\"\nbinary = {:?}\ncpus = \"0\"\n",
+        binary().display().to_string()
+    );
+    let client = format!(
+        "[[variant]]\nname = \"client\"\n[variant.client]\n\
+         init = [{0:?}, \"init\", \"--genesis\", \"{{genesis}}\", \"--datadir\", \"{{datadir}}\"]\n\
+         start = [{0:?}, \"node\", \"--disable-discovery\", \"--datadir\", \"{{datadir}}\", \
+         \"--authrpc.port\", \"{{engine_port}}\", \"--http.port\", \"{{http_port}}\", \
+         \"--metrics.port\", \"{{metrics_port}}\", \"--authrpc.jwtsecret\", \"{{jwt}}\"]\n",
+        binary().display().to_string()
+    );
+    let folder = folder(&format!("{EXPERIMENT}{variant}{client}"));
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (json, rounds, corpus) = (path("report.json"), path("rounds.json"), demo());
+    for (count, blocks) in [("1", 4), ("2", 8)] {
+        let arguments =
+            [["--corpus", &corpus, "--blocks", "4"], ["--rounds", count, "--json", &json]];
+        let arguments = [&arguments.concat()[..], &["--resume", &rounds]].concat();
+        let output = command(folder.path(), &arguments).output().unwrap();
+        let (text, errors) = texts(&output);
+        assert!(output.status.success(), "{text}\n{errors}");
+        assert!(text.contains("other") && text.contains("on processors 0"), "{text}");
+        let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+        let run = &report["runs"][0];
+        assert_eq!(run["rows"].as_array().unwrap().len(), blocks);
+        let nodes = run["nodes"].as_array().unwrap();
+        let found: Vec<_> = nodes.iter().map(|node| &node["traces"]["found"]).collect();
+        assert_eq!(found, [blocks, blocks, blocks, blocks, 0], "a client's traces are its own");
+        assert_eq!((&nodes[3]["cpus"], &nodes[0]["cpus"]), (&"0".into(), &Value::Null));
+        for node in nodes {
+            assert!(node["version"].as_str().unwrap().starts_with("Tandem"), "{node}");
+            for cost in ["cpu_ms_per_block", "context_switches_per_block", "minor_faults_per_block"]
+            {
+                assert!(node[cost].as_f64().is_some_and(|value| value > 0.0), "{cost}: {node}");
+            }
+        }
+    }
+    nothing_is_left(folder.path());
+    // The rounds are not those of another experiment.
+    let arguments = ["--corpus", &corpus, "--blocks", "5", "--resume", &rounds];
+    let output = command(folder.path(), &arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(texts(&output).1.contains("another experiment"));
+}
+
+/// Settings that hold all state updates back until the last transaction, on tries of which nothing
+/// is kept, so that the workers have much to read and to hash.
+#[test]
+fn the_verdict_is_sequential_under_settings_that_make_it_so_and_parallel_otherwise() {
+    let folder = folder(
+        r#"
+name = "sequential"
+question = "Does the verdict tell a pipeline that lost its parallelism?"
+warmup = 2
+gap_ms = 5
+[base.config.multiproof_workers]
+trie_bytes_max = 1
+[[variant]]
+name = "held back"
+[variant.config.executor]
+prewarm_threads = 0
+[variant.config.policies]
+transition_flush = "fixed{100000}"
+"#,
+    );
+    let (json, corpus) = (folder.path().join("report.json").display().to_string(), demo());
+    let arguments = ["--corpus", &corpus, "--blocks", "30", "--json", &json];
+    let mut said = Vec::new();
+    // Other load may hide one run's parallelism, but cannot make up for what the settings rule out.
+    for _ in 0..3 {
+        let output = command(folder.path(), &arguments).output().unwrap();
+        let (text, errors) = texts(&output);
+        assert!(output.status.success(), "{text}\n{errors}");
+        let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+        let traces = |node: usize| report["runs"][0]["nodes"][node]["traces"].clone();
+        assert_eq!(traces(2)["verdict"], "SEQUENTIAL", "{text}");
+        if traces(0)["verdict"] == "PARALLEL" {
+            return;
+        }
+        said.push(text);
+    }
+    panic!("never PARALLEL by default: {said:#?}");
+}
+
+#[test]
 fn what_cannot_be_used_is_named_before_a_node_starts() {
     let corpus = demo();
     let wrong_key = EXPERIMENT.replace("threads = 2", "treads = 2");

@@ -3,6 +3,8 @@
 #![cfg(test)]
 #![allow(clippy::unwrap_used)]
 
+mod claims;
+
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use std::{
     collections::BTreeSet,
@@ -12,6 +14,11 @@ use std::{
 
 fn metadata() -> Metadata {
     MetadataCommand::new().no_deps().other_options(vec!["--offline".into()]).exec().unwrap()
+}
+
+/// Returns the folder of the workspace.
+fn root() -> PathBuf {
+    metadata().workspace_root.into_std_path_buf()
 }
 
 /// Returns the folder of a package, relative to the workspace.
@@ -154,7 +161,7 @@ fn sources() -> Vec<(PathBuf, String)> {
             }
         }
     }
-    let root = metadata().workspace_root.into_std_path_buf();
+    let root = root();
     let mut files = Vec::new();
     for folder in ["crates", "proto", "services", "tools", "tracing", "cli", "tests"] {
         walk(&root.join(folder), &mut files);
@@ -220,7 +227,7 @@ fn a_file_tells_one_story() {
 
 #[test]
 fn no_crate_takes_a_file_of_another() {
-    let root = metadata().workspace_root.into_std_path_buf();
+    let root = root();
     // In pieces, so that this file does not match itself.
     let attribute = ["#[", "path = \""].concat();
     let mut wrong = Vec::new();
