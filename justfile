@@ -97,6 +97,10 @@ before:
 conformance *ARGS: build
     {{ target }}/release/tandem conformance "$(tools/conformance/locate)" {{ ARGS }}
 
+# Run random blocks of Amsterdam through geth's evm and Tandem, such as `./dev differential 10000 --seed 7`
+differential CASES="500" *ARGS:
+    cargo run --release --locked --quiet -p tandem-differential -- {{ CASES }} {{ ARGS }}
+
 # Run a fixed sample of all conformance vectors that are on this machine: what `check` runs of them
 conformance-sample:
     cargo test --release --locked --workspace --test vectors -- \
