@@ -6,6 +6,7 @@ use super::engine_types::{
     PayloadBodyJson, PayloadStatusJson, check_attributes, decode_new_payload,
 };
 use super::eth::eth_methods_of;
+use super::get_blob_cells::{self, CellIndices};
 use super::get_blobs::{Service, Version, check_count};
 use super::get_payload::{GetPayloadJson, PayloadIdJson, check_get_payload, unknown_payload};
 use super::hex::{Hex, Quantity};
@@ -25,7 +26,7 @@ use tandem_http::{RpcError, code};
 use tracing::{debug, warn};
 
 /// Methods listed by `engine_exchangeCapabilities`, except itself, as specified.
-const CAPABILITIES: [&str; 23] = [
+const CAPABILITIES: [&str; 24] = [
     "engine_forkchoiceUpdatedV1",
     "engine_forkchoiceUpdatedV2",
     "engine_forkchoiceUpdatedV3",
@@ -33,6 +34,7 @@ const CAPABILITIES: [&str; 23] = [
     "engine_getBlobsV1",
     "engine_getBlobsV2",
     "engine_getBlobsV3",
+    "engine_getBlobsV4",
     "engine_getClientVersionV1",
     "engine_getPayloadBodiesByHashV1",
     "engine_getPayloadBodiesByHashV2",
@@ -103,6 +105,8 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
         let engine = engine.clone();
         methods.add_streaming(name, move |params| get_blobs(engine.clone(), version, params));
     }
+    let cells_of = engine.clone();
+    methods.add_streaming("engine_getBlobsV4", move |params| get_cells(cells_of.clone(), params));
     for (name, version) in
         [("engine_getPayloadBodiesByHashV1", 1), ("engine_getPayloadBodiesByHashV2", 2)]
     {
@@ -228,13 +232,7 @@ async fn get_payload(engine: Handle, version: u8, params: Params) -> Answer {
 async fn get_blobs(engine: Handle, version: Version, params: Params) -> Streamed {
     let (hashes,) = params.decode_large::<(Option<Vec<Hex<B256>>>,)>().await?;
     let hashes: Vec<B256> = required(hashes, 0)?.into_iter().map(|Hex(hash)| hash).collect();
-    let chain = engine.chain().clone();
-    let head = off_reactor(move || {
-        let head = chain.header(BlockTag::Latest).map_err(engine_error)?;
-        head.ok_or_else(|| engine_error(Error::UnknownBlock))
-    });
-    let (_, head) = head.await?;
-    let service = version.check_fork(engine.spec().fork_of(&head))?;
+    let service = version.check_fork(head_fork(&engine).await?)?;
     check_count(&hashes)?;
     if service == Service::Unable {
         return version.unable(hashes.len());
@@ -242,6 +240,33 @@ async fn get_blobs(engine: Handle, version: Version, params: Params) -> Streamed
     match engine.blobs().get(&hashes).await {
         Ok(blobs) => version.answer(blobs),
         Err(_) => version.unable(hashes.len()),
+    }
+}
+
+async fn head_fork(engine: &Handle) -> Result<Fork, RpcError> {
+    let chain = engine.chain().clone();
+    let head = off_reactor(move || {
+        let head = chain.header(BlockTag::Latest).map_err(engine_error)?;
+        head.ok_or_else(|| engine_error(Error::UnknownBlock))
+    });
+    let (_, head) = head.await?;
+    Ok(engine.spec().fork_of(&head))
+}
+
+async fn get_cells(engine: Handle, params: Params) -> Streamed {
+    let (hashes, indices) =
+        params.decode_large::<(Option<Vec<Hex<B256>>>, Option<CellIndices>)>().await?;
+    let hashes: Vec<B256> = required(hashes, 0)?.into_iter().map(|Hex(hash)| hash).collect();
+    let indices = required(indices, 1)?;
+    // Like V3, this version needs the proofs that come with Osaka.
+    let service = Version::V3.check_fork(head_fork(&engine).await?)?;
+    check_count(&hashes)?;
+    if service == Service::Unable {
+        return Version::V3.unable(hashes.len());
+    }
+    match engine.blobs().get(&hashes).await {
+        Ok(blobs) => get_blob_cells::answer(blobs, indices).await,
+        Err(_) => Version::V3.unable(hashes.len()),
     }
 }
 

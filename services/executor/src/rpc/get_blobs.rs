@@ -88,6 +88,15 @@ pub(super) fn check_count(hashes: &[B256]) -> Result<(), RpcError> {
     Err(RpcError::engine(code::TOO_LARGE_REQUEST, reason))
 }
 
+/// Element of an answer, whose length is known before it is written.
+pub(super) trait Element: Send + 'static {
+    /// Returns the bytes of its JSON.
+    fn byte_len(&self) -> usize;
+
+    /// Appends its JSON.
+    fn write(&self, out: &mut Vec<u8>);
+}
+
 #[derive(Clone, Copy)]
 enum Proofs {
     Blob,
@@ -101,14 +110,16 @@ struct Item {
 }
 
 /// Bytes of a proof in JSON, with quotation marks and `0x`.
-const PROOF_LEN: usize = 2 * size_of::<Proof>() + 4;
+pub(super) const PROOF_LEN: usize = 2 * size_of::<Proof>() + 4;
 
 impl Item {
     const BLOB: &[u8] = br#"{"blob":"0x"#;
     const PROOF: &[u8] = br#"","proof":"#;
     const PROOFS: &[u8] = br#"","proofs":["#;
+}
 
-    fn len(&self) -> usize {
+impl Element for Item {
+    fn byte_len(&self) -> usize {
         let blob = Self::BLOB.len() + 2 * BLOB_BYTES;
         match self.proofs {
             Proofs::Blob => blob + Self::PROOF.len() + PROOF_LEN + "}".len(),
@@ -140,8 +151,13 @@ impl Item {
 }
 
 fn write_proof(proof: &Proof, out: &mut Vec<u8>) {
+    write_data(proof, out);
+}
+
+/// Appends bytes as DATA with its quotation marks.
+pub(super) fn write_data(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"0x");
-    write_hex(proof, out);
+    write_hex(bytes, out);
     out.push(b'"');
 }
 
@@ -157,15 +173,15 @@ fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
 const NULL: &[u8] = b"null";
 
 /// Returns the array of the items, one piece for each.
-fn pieces(items: Vec<Option<Item>>) -> Pieces {
-    let len = |item: &Option<Item>| item.as_ref().map_or(NULL.len(), Item::len) + 1;
+pub(super) fn pieces<T: Element>(items: Vec<Option<T>>) -> Pieces {
+    let len = |item: &Option<T>| item.as_ref().map_or(NULL.len(), T::byte_len) + 1;
     // A bracket or a comma before each item, and the bracket at the end.
     let total = items.iter().map(len).sum::<usize>().max(1) + 1;
     if items.is_empty() {
         return Pieces::new(total, std::iter::once(Bytes::from_static(b"[]")));
     }
     let last = items.len() - 1;
-    let piece = move |(index, item): (usize, Option<Item>)| {
+    let piece = move |(index, item): (usize, Option<T>)| {
         let mut out = Vec::with_capacity(len(&item) + 1);
         out.push(if index == 0 { b'[' } else { b',' });
         match item {

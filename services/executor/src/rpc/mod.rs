@@ -5,6 +5,7 @@
 mod engine_api;
 mod engine_types;
 mod eth;
+mod get_blob_cells;
 mod get_blobs;
 mod get_payload;
 mod hex;

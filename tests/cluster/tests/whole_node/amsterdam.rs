@@ -74,6 +74,28 @@ async fn send(
     (verdict.to_owned(), latest)
 }
 
+/// Checks the access list that JSON-RPC shows of a block without transactions. Withdrawals and the
+/// system calls after the transactions have index 1.
+async fn assert_shown(node: &mut Node, block: B256, slot: u64) {
+    let shown = node.http.call("eth_getBlockAccessList", json!([block])).await.unwrap();
+    let accounts = shown.as_array().unwrap();
+    let of = |address: &str| {
+        accounts.iter().find(|account| account["address"] == address).expect("a listed account")
+    };
+    let paid = of(WITHDRAWAL);
+    let balance = (41 - slot) * 7_000_000_000;
+    let change = json!({"index": "0x1", "value": format!("{balance:#x}")});
+    assert_eq!(paid["balanceChanges"], json!([change]));
+    for empty in ["storageChanges", "storageReads", "nonceChanges", "codeChanges"] {
+        assert_eq!(paid[empty], json!([]), "{empty}");
+    }
+    // The counting queue of builders' deposits changes its slot once in each block.
+    let queue = of("0x0000bff46984e3725691fa540a8c7589300d8282");
+    let calls = B256::from(U256::from(41 - slot));
+    let change = json!({"key": B256::ZERO, "changes": [{"index": "0x1", "value": calls}]});
+    assert_eq!(queue["storageChanges"], json!([change]));
+}
+
 async fn body(node: &mut Node, version: u8, hash: B256) -> Value {
     let method = format!("engine_getPayloadBodiesByHashV{version}");
     node.engine.call(&method, json!([[hash]])).await.unwrap()[0].take()
@@ -97,9 +119,20 @@ async fn payloads_over_the_activation_are_built_and_valid() {
         let list = json!(payload.block_access_list.clone().unwrap());
         assert_eq!(body(&mut node, 2, payload.block_hash).await["blockAccessList"], list);
         assert!(body(&mut node, 1, payload.block_hash).await.get("blockAccessList").is_none());
+        let raw = node.http.call("debug_getRawBlockAccessList", json!(["latest"])).await;
+        assert_eq!(raw.unwrap(), list);
+        assert_shown(&mut node, payload.block_hash, 40 - number).await;
         (head, limit) = (payload.block_hash, payload.gas_limit);
     }
     assert_eq!(body(&mut node, 2, chain[0].hash).await["blockAccessList"], Value::Null);
+    // No list before Amsterdam, and none of an unknown block.
+    for block in [chain[0].hash, B256::repeat_byte(9)] {
+        let shown = node.http.call("eth_getBlockAccessList", json!([block])).await;
+        assert_eq!(shown.unwrap(), Value::Null);
+        let error =
+            node.http.call("debug_getRawBlockAccessList", json!([block])).await.unwrap_err();
+        assert_eq!(error.code, -32001);
+    }
     let slot = json!(["0x0000bff46984e3725691fa540a8c7589300d8282", "0x0", "latest"]);
     let calls = node.http.call("eth_getStorageAt", slot).await.unwrap();
     assert_eq!(calls, json!(B256::from(U256::from(3))), "a system call in each block");

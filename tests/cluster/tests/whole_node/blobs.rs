@@ -80,6 +80,8 @@ async fn before_osaka_blobs_come_with_a_proof_each() {
     for version in [2, 3] {
         assert_eq!(get_blobs(&mut node, version, &[a]).await.unwrap(), Value::Null);
     }
+    let one = json!([[a], format!("0x{}", "01".repeat(16))]);
+    assert_eq!(node.engine.call("engine_getBlobsV4", one).await.unwrap(), Value::Null);
     node.stop_and_verify().await;
 }
 
@@ -114,6 +116,25 @@ async fn from_osaka_on_blobs_come_with_proofs_of_cells() {
     assert_eq!(answer, json!([v2(blobs[0]), null, v2(blobs[1])]));
     assert_eq!(get_blobs(&mut node, 2, &[MISSING]).await.unwrap(), Value::Null);
     assert_eq!(get_blobs(&mut node, 3, &[MISSING; 2]).await.unwrap(), json!([null, null]));
+
+    // V4 has single cells of each blob: here the first two, of the blob itself, and the last one.
+    let cells = tandem_kzg::Setup::load().cells(&blobs[1].blob).unwrap();
+    let indices = format!("0x03{}80", "00".repeat(14));
+    let answer = node.engine.call("engine_getBlobsV4", json!([[b, MISSING], indices])).await;
+    let proofs = &blobs[1].cell_proofs;
+    let want_cells = [0, 1, 127].map(|cell| Bytes::copy_from_slice(&cells[cell]));
+    let want_proofs = [0, 1, 127].map(|cell| Bytes::copy_from_slice(&proofs[cell]));
+    let want = json!({"blob_cells": want_cells, "proofs": want_proofs});
+    assert_eq!(answer.unwrap(), json!([want, null]));
+    for (wrong, code) in [
+        (json!([[a]]), -32602),
+        (json!([[a], "0x"]), -32602),
+        (json!([[a], null]), -32602),
+        (json!([vec![a; 129], indices]), -38004),
+    ] {
+        let error = node.engine.call("engine_getBlobsV4", wrong.clone()).await.unwrap_err();
+        assert_eq!(error.code, code, "{wrong}");
+    }
 
     // 128 are served, 36 MB of JSON; more are not.
     let answer = get_blobs(&mut node, 2, &[a; 128]).await.unwrap();

@@ -44,7 +44,7 @@ async fn the_capabilities_are_the_methods_that_are_served() {
         versions("getPayloadBodiesByHash", 2),
         versions("getPayloadBodiesByRange", 2),
         versions("getClientVersion", 1),
-        versions("getBlobs", 3),
+        versions("getBlobs", 4),
     ]
     .concat()
     .into_iter()
@@ -58,7 +58,7 @@ async fn the_capabilities_are_the_methods_that_are_served() {
         "engine_newPayloadV6",
         "engine_forkchoiceUpdatedV5",
         "engine_getPayloadV7",
-        "engine_getBlobsV4",
+        "engine_getBlobsV5",
         "engine_exchangeTransitionConfigurationV1",
     ] {
         let error = node.engine.call(method, json!([])).await.unwrap_err();
@@ -73,7 +73,7 @@ async fn the_capabilities_are_the_methods_that_are_served() {
 
 /// identification.md, `engine_getClientVersionV1`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_client_names_itself_to_whoever_asks() {
+async fn the_client_version_is_one_object_with_an_unused_code() {
     let (mut node, _) = start(Forks::at_genesis(Fork::Osaka), 0).await;
     let method = "engine_getClientVersionV1";
     let taken = ["BU", "CN", "EJ", "EG", "EX", "GE", "GR", "LH", "LS", "NM", "NB", "NE", "TE"];

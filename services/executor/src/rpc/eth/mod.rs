@@ -1,5 +1,6 @@
 //! Methods of the public port (execution-apis, `src/eth` and `src/debug`), by topic.
 
+mod access_lists;
 mod blocks;
 mod calls;
 mod fees;
@@ -52,6 +53,7 @@ struct Source {
 ///   `eth_feeHistory`
 /// * `eth_sendRawTransaction` for blob transactions with their blobs; there is no pool for others
 /// * `debug_getRawHeader`, `debug_getRawBlock`, `debug_getRawReceipts`, `debug_getRawTransaction`
+/// * `eth_getBlockAccessList`, `debug_getRawBlockAccessList`, while the list is kept
 ///
 /// All reading methods run on a bounded number of separate threads at the lowest priority. Time is
 /// bounded by `call_seconds_max`, gas by `call_gas_max` and `batch_gas_max`, log queries by
@@ -82,6 +84,7 @@ pub(super) fn eth_methods_of(engine: &Handle, client: ClientInfo, lane: Lane) ->
     calls::add(&mut methods, &source);
     fees::add(&mut methods, &source);
     raw::add(&mut methods, &source);
+    access_lists::add(&mut methods, &source);
     send::add(&mut methods, &source);
     methods
 }
