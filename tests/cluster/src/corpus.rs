@@ -78,6 +78,11 @@ impl Corpus {
         Self::open(repository().join("corpora/demo")).expect("the demo corpus")
     }
 
+    /// Opens the corpus of Amsterdam in the repository.
+    pub fn amsterdam() -> Self {
+        Self::open(repository().join("corpora/amsterdam")).expect("the corpus of Amsterdam")
+    }
+
     /// Returns the path of the genesis file.
     pub fn genesis(&self) -> PathBuf {
         self.folder.join("genesis.json.gz")

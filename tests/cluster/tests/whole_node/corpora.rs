@@ -48,6 +48,11 @@ async fn the_demo_corpus_is_valid() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_amsterdam_corpus_is_valid() {
+    replay(&Corpus::amsterdam(), usize::MAX).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_mixed_corpus_is_valid() {
     replay_shared("mixed-30m").await;
 }

@@ -2,6 +2,7 @@
 //! because each one links all services.
 #![allow(clippy::unwrap_used)]
 
+mod access_list_mutations;
 mod amsterdam;
 mod bad_input;
 mod blob_service;
