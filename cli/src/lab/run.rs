@@ -46,6 +46,12 @@ pub struct TraceFigures {
     pub a_ms: f64,
     /// Busy time of the proof side.
     pub b_ms: f64,
+    /// Part of the possible gain of overlapping that is reached; none if a side had no work.
+    pub reached: Option<f64>,
+    /// The smaller side's work as a part of the payload's; none if a side had no work.
+    pub weight: Option<f64>,
+    /// Tail as a part of the payload; none without transactions.
+    pub tail_share: Option<f64>,
 }
 
 impl From<&PayloadReport> for TraceFigures {

@@ -184,7 +184,7 @@ fn answer(node: &NodeReport) -> String {
 fn write_traces(out: &mut String, run: &RunReport, width: usize) -> Result {
     writeln!(
         out,
-        "\n{:width$}{:>7}{:>9}{:>9}  {:16}{:>8}{:>9}{:>9}{:>9}  {}",
+        "\n{:width$}{:>7}{:>9}{:>9}  {:16}{:>8}{:>9}{:>9}{:>9}  verdict",
         "traces, medians",
         "blocks",
         "overlap",
@@ -193,8 +193,7 @@ fn write_traces(out: &mut String, run: &RunReport, width: usize) -> Result {
         "serial",
         "tail ms",
         "A ms",
-        "B ms",
-        "verdict"
+        "B ms"
     )?;
     for node in &run.nodes {
         let traces = &node.traces;

@@ -60,11 +60,11 @@ const MACHINES: [Machine; 3] = [
 ];
 
 /// Asserts what the statistics promise, with so many experiments of each kind.
-fn promises_hold(experiments: u64) {
-    for machine in MACHINES {
+fn promises_hold(experiments: u64, machines: &[Machine]) {
+    for &machine in machines {
         for blocks in [54, 120] {
             let alarms = found(experiments, blocks, 0.0, machine);
-            println!("memory {}: {blocks} blocks, false alarms {alarms:.3}", machine.memory);
+            eprintln!("memory {}: {blocks} blocks, false alarms {alarms:.3}", machine.memory);
             assert!(alarms <= 0.05, "{alarms} at memory {}", machine.memory);
         }
         // A first run says how many blocks an effect of 3 % takes.
@@ -72,7 +72,7 @@ fn promises_hold(experiments: u64) {
         let asked = median(asked.map(|blocks| blocks as f64).collect()).unwrap() as usize;
         for effect in [0.03, -0.03] {
             let share = found(experiments / 2, asked, effect, machine);
-            println!("memory {}: {asked} blocks, {effect} found in {share:.3}", machine.memory);
+            eprintln!("memory {}: {asked} blocks, {effect} found in {share:.3}", machine.memory);
             assert!(share >= 0.8, "{share} at memory {} with {asked} blocks", machine.memory);
         }
     }
@@ -80,13 +80,13 @@ fn promises_hold(experiments: u64) {
 
 #[test]
 fn false_alarms_are_rare_and_effects_are_found() {
-    promises_hold(60);
+    promises_hold(60, &MACHINES[1..2]);
 }
 
 #[test]
 #[ignore = "takes minutes: 2,000 simulated experiments of each kind"]
 fn false_alarms_are_rare_and_effects_are_found_in_many_experiments() {
-    promises_hold(2_000);
+    promises_hold(2_000, &MACHINES);
 }
 
 #[test]
