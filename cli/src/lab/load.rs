@@ -34,7 +34,7 @@ fn parse_process(text: &str) -> Option<f64> {
     Some((user + system) / TICKS_PER_SECOND)
 }
 
-/// What a process has used since its start.
+/// Resources that a process has used since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// CPU seconds of all threads, including ended ones.

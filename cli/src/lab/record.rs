@@ -17,7 +17,7 @@ pub struct Record {
 
 #[derive(Default, Serialize, Deserialize)]
 struct Contents {
-    /// What was measured: rounds of another experiment must not be mixed with these.
+    /// Fingerprint of the experiment: rounds of another one must not be mixed with these.
     experiment: String,
     /// Measurements by corpus.
     corpora: BTreeMap<String, Measured>,

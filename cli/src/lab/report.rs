@@ -92,7 +92,7 @@ pub struct NodeReport {
     pub forkchoice_updated: Option<Summary>,
     /// Median over blocks of newPayload's time as a ratio to the base's; none for the base.
     pub ratio: Option<Estimate>,
-    /// The same with the memory of the noise in mind, and for p50, p95 and p99; none for the base.
+    /// Comparison that heeds the memory of the noise, also of p50, p95 and p99; none for the base.
     pub comparison: Option<Comparison>,
     /// Verdict; none for the base and the base again.
     pub verdict: Option<Verdict>,
@@ -113,7 +113,7 @@ pub struct NodeReport {
     pub traces: TraceReport,
 }
 
-/// What a run could find.
+/// Effects that a run could find.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Power {
     /// Smallest effect, as a share of the time, that nine such runs in ten would find.

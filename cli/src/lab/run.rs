@@ -101,7 +101,7 @@ pub struct Row {
 pub struct NodeUsage {
     /// Name and version that it gives itself.
     pub version: Option<String>,
-    /// What its process used; none if the system does not report it, or another started it.
+    /// Usage of its process; none if the system does not report it, or another started it.
     pub usage: Option<load::Usage>,
     /// Metrics before and after the measured blocks, one pair per round.
     pub scrapes: Vec<(Scrape, Scrape)>,

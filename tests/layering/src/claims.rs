@@ -86,7 +86,7 @@ fn check(claim: &Claim, lab: &Path) {
         let Some([low, high]) = measured.interval else { continue };
         let effect: f64 = measured.effect.parse().unwrap();
         assert!(low <= effect && effect <= high, "{name}: {}", measured.what);
-        // What is not told from 1 must not be called a difference.
+        // An interval with 1 in it shows no difference.
         let differs = measured.verdict.as_deref().is_some_and(|verdict| verdict != "no difference");
         assert!(!differs || high < 1.0 || low > 1.0, "{name}: {}", measured.what);
     }
