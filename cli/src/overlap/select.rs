@@ -23,7 +23,7 @@ pub struct SelectArgs {
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub b: Vec<String>,
     /// Only payloads whose root span is of this service; Jaeger is asked for its traces [default:
-    /// any; for Jaeger executor, or reth with --preset reth]
+    /// any; for Jaeger executor, or the client of --preset]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub service: Vec<String>,
     /// Only payloads that began at this time or later: 2026-01-31T12:00:00Z, or 15m for that long
@@ -72,8 +72,10 @@ pub enum Align {
 pub enum Preset {
     /// Tandem's names
     Tandem,
-    /// reth's names; its workers are busy while their proof calculations run
+    /// reth's names, versions 1.9 to 2.5; its workers are busy while their proof calculations run
     Reth,
+    /// geth's names, version 1.17
+    Geth,
 }
 
 fn parse_count(text: &str) -> Result<usize, &'static str> {
@@ -139,6 +141,7 @@ impl SelectArgs {
         let preset = match self.preset {
             Preset::Tandem => tandem_overlap::Preset::Tandem,
             Preset::Reth => tandem_overlap::Preset::Reth,
+            Preset::Geth => tandem_overlap::Preset::Geth,
         };
         let mut selection = Selection::from(preset);
         if let Some(root) = &self.root {
@@ -162,6 +165,7 @@ impl SelectArgs {
             (false, _) => self.service.iter().map(String::as_str).collect(),
             (true, Preset::Tandem) => vec!["executor"],
             (true, Preset::Reth) => vec!["reth"],
+            (true, Preset::Geth) => vec!["geth"],
         }
     }
 }

@@ -257,6 +257,8 @@ mod tests {
     fn jaeger_is_asked_for_what_is_wanted() {
         let [v2, _] = questions("--jaeger http://j:16686 --limit 5 --preset reth");
         assert_eq!(v2, "http://j:16686/api/traces?service=reth&operation=on_new_payload&limit=5");
+        let [v2, _] = questions("--jaeger http://j:16686 --preset geth");
+        assert!(v2.contains("service=geth&operation=engine.newPayload&"), "{v2}");
         let [v2, _] = questions("--jaeger http://j --service a&b --root new*");
         assert_eq!(v2, "http://j/api/traces?service=a%26b&limit=1000");
         let [v2, v3] = questions(

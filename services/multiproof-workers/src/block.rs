@@ -218,6 +218,9 @@ impl OpenBlock {
             queue_wait_us: self.queue_wait_max.as_micros() as u64,
             gap_max_us: gaps.max().as_micros() as u64,
             busy_ns: self.busy.total_ns(),
+            owners: 1,
+            owners_busy_ns: self.busy.total_ns(),
+            owners_busy_max_ns: self.busy.total_ns(),
         });
     }
 }

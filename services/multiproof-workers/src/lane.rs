@@ -26,6 +26,10 @@ pub struct Counts {
     pub queue_wait_us: u64,
     pub gap_max_us: u64,
     pub busy_ns: u64,
+    /// Threads among them that own tries, and their busy times: in sum, and the largest.
+    pub owners: u64,
+    pub owners_busy_ns: u64,
+    pub owners_busy_max_ns: u64,
 }
 
 impl Counts {
@@ -38,6 +42,9 @@ impl Counts {
         self.queue_wait_us = self.queue_wait_us.max(other.queue_wait_us);
         self.gap_max_us = self.gap_max_us.max(other.gap_max_us);
         self.busy_ns += other.busy_ns;
+        self.owners += other.owners;
+        self.owners_busy_ns += other.owners_busy_ns;
+        self.owners_busy_max_ns = self.owners_busy_max_ns.max(other.owners_busy_max_ns);
     }
 }
 
@@ -83,13 +90,17 @@ impl Lane {
                 info_span!(
                     parent: &self.parent, "state root, while executing",
                     threads = Empty, jobs = Empty, targets = Empty, batches = Empty,
-                    queue_wait_us = Empty, proof.gap_max_us = Empty, threads.busy_ns = Empty, threads.cpu_ns = Empty,
+                    queue_wait_us = Empty, proof.gap_max_us = Empty, threads.busy_ns = Empty,
+                    threads.cpu_ns = Empty, owners = Empty, owners.busy_ns = Empty,
+                    owners.busy_max_ns = Empty,
                 )
             } else {
                 info_span!(
                     parent: &self.parent, "state root, after execution",
                     threads = Empty, jobs = Empty, targets = Empty, batches = Empty,
-                    queue_wait_us = Empty, proof.gap_max_us = Empty, threads.busy_ns = Empty, threads.cpu_ns = Empty,
+                    queue_wait_us = Empty, proof.gap_max_us = Empty, threads.busy_ns = Empty,
+                    threads.cpu_ns = Empty, owners = Empty, owners.busy_ns = Empty,
+                    owners.busy_max_ns = Empty,
                 )
             };
             if at == 0 {
@@ -101,6 +112,9 @@ impl Lane {
                 span.record("proof.gap_max_us", counts.gap_max_us);
                 span.record("threads.busy_ns", counts.busy_ns);
                 span.record("threads.cpu_ns", log.cpu_ns());
+                span.record("owners", counts.owners);
+                span.record("owners.busy_ns", counts.owners_busy_ns);
+                span.record("owners.busy_max_ns", counts.owners_busy_max_ns);
             }
             set_times(&span, piece.start_ns, piece.end_ns, piece.busy);
         }

@@ -257,7 +257,9 @@ impl Aggregate {
             verdict: verdict(&self.thresholds, &payloads),
             partial: problems.lost_something()
                 || lost_sides > 0
-                || payloads.iter().any(|one| one.orphans > 0),
+                || payloads
+                    .iter()
+                    .any(|one| one.orphans > 0 || one.doubts.contains(&Doubt::LostWorkers)),
             problems,
             notes: Vec::new(),
             spans: self.spans,
@@ -401,6 +403,7 @@ fn summarize(payloads: &[PayloadReport]) -> Summary {
         gain: over(|one| one.worth.gain),
         reached: over(|one| one.worth.reached),
         b_per_a: over(|one| one.worth.b_per_a),
+        imbalance: over(|one| one.imbalance),
         weight: over(|one| one.worth.weight),
         cpu_share: over(|one| one.worth.cpu_share),
         proved: over(|one| one.worth.proved),

@@ -6,13 +6,17 @@ use std::sync::Arc;
 use serde::Serialize;
 use tandem_verdict::{Thresholds, Verdict};
 
-use crate::critical_path::{CriticalPath, Part};
+use crate::critical_path::{CriticalPath, Part, Sides};
 use crate::doubt::{Doubt, doubts, joined_ns};
 use crate::intervals::Intervals;
 use crate::model::{Attribute, Span, SpanId, TraceId};
 use crate::payloads::{Index, Payload};
 use crate::select::{Busy, Pattern, Selection, Side};
 use crate::worth::{ThreadTimes, Worth};
+
+/// Time of the workers that may be missing without a doubt: at least this, and this part of theirs.
+const LOST_LEAST_NS: u64 = 100_000;
+const LOST_SHARE: f64 = 0.10;
 
 /// Event up to which the tail was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -83,6 +87,9 @@ pub struct PayloadReport {
     pub worth: Worth,
     /// Length of gaps between busy intervals that were joined: either side may be shorter by it.
     pub joined_ns: u64,
+    /// Largest over mean busy time of the workers: 1 if all had the same to do. Absent unless their
+    /// spans tell.
+    pub imbalance: Option<f64>,
     /// Reasons why there is no verdict.
     pub doubts: Vec<Doubt>,
     /// Verdict on this payload, absent when a side has no work or there are doubts.
@@ -163,7 +170,9 @@ struct Measured {
 
 /// Returns `block.number` of the root, or of any span of the payload.
 pub(crate) fn block_number(index: &Index<'_>, payload: &Payload) -> Option<u64> {
-    attribute(index, payload, &["block.number", "block_number", "num", "number"])?.parse().ok()
+    attribute(index, payload, &["block.number", "block_number", "block_num", "num", "number"])?
+        .parse()
+        .ok()
 }
 
 /// Analyses a payload. `recorded` says that children are known to be recorded, so that a worker
@@ -181,10 +190,10 @@ pub(crate) fn analyze_payload(
     let b = measure(index, payload, &selection.b, window, recorded);
     let mut derived_busy = a.derived_busy;
     derived_busy.extend(b.derived_busy);
-    let both_ns = a.busy.intersection(&b.busy).total();
-    let wall = Intervals::union(a.busy.as_slice().iter().chain(b.busy.as_slice()).copied());
-    let wall_ns = wall.hull().map_or(0, |(start, end)| end - start);
+    let either = Intervals::union(a.busy.as_slice().iter().chain(b.busy.as_slice()).copied());
+    let wall_ns = either.hull().map_or(0, |(start, end)| end - start);
     let (a_ns, b_ns) = (a.busy.total(), b.busy.total());
+    let both_ns = a_ns + b_ns - either.total();
     let shorter = a_ns.min(b_ns);
     let overlap = ratio(both_ns, shorter);
     let waits = named(index, payload, std::slice::from_ref(&selection.wait));
@@ -194,15 +203,20 @@ pub(crate) fn analyze_payload(
     let tail_share = tail_ns.and_then(|tail| ratio(tail, payload_ns));
     let worth = {
         let (tail, threads) = (tail.map(|(start, end, _)| (start, end)), [a.threads, b.threads]);
-        Worth::of(&a.busy, &b.busy, payload_ns, tail, threads)
+        Worth::of(&a.busy, &b.busy, &either, payload_ns, tail, threads)
     };
     let joined_ns = a.joined_ns + b.joined_ns;
     let sides = a.members.iter().chain(&b.members).map(|at| &index.spans[*at]);
-    let doubts = doubts(sides, joined_ns, shorter);
+    let mut doubts = doubts(sides, joined_ns, shorter);
+    if has_lost_workers(root, b_ns) {
+        doubts.push(Doubt::LostWorkers);
+    }
+    let a_by_name = by_name(index, &selection.a, &a.members);
+    let roles = Sides { a: &a_by_name, b: &b.members, waits: &waits };
     let processors = root.attribute("processors").and_then(Attribute::as_u64);
     let proved = worth.proved.filter(|_| may_take_turns(processors));
     let verdict = thresholds.verdict(worth.reached, worth.weight, tail_share, proved);
-    let path = CriticalPath::of(index, payload, &b.members, &waits, &derived_busy);
+    let path = CriticalPath::of(index, payload, &roles, &derived_busy);
     let report = PayloadReport {
         trace_id: root.trace_id,
         root_span_id: root.span_id,
@@ -214,7 +228,7 @@ pub(crate) fn analyze_payload(
         a_ns,
         b_ns,
         both_ns,
-        neither_ns: wall_ns - wall.total(),
+        neither_ns: wall_ns - either.total(),
         overlap,
         container_overlap: container_overlap(&a.containers, &b.containers),
         serialization: ratio(wall_ns - a_ns.max(b_ns), shorter).map(|value| value.min(1.0)),
@@ -226,6 +240,7 @@ pub(crate) fn analyze_payload(
         worth,
         verdict: verdict.filter(|_| doubts.is_empty()),
         joined_ns,
+        imbalance: imbalance(b.members.iter().map(|at| &index.spans[*at])),
         doubts,
         spans: payload.members.len(),
         a_spans: a.members.len(),
@@ -338,6 +353,38 @@ fn while_children_run(index: &Index<'_>, at: usize) -> Vec<(u64, u64)> {
     let parts = Intervals::union(children.map(|child| (child.start_ns, child.end_ns)));
     let start = index.spans[at].start_ns;
     if parts.is_empty() { vec![(start, start)] } else { parts.into_vec() }
+}
+
+/// Returns the members of a side by the patterns of the alternative that they match, in its order.
+fn by_name(index: &Index<'_>, side: &Side, members: &[usize]) -> Vec<Vec<usize>> {
+    let of = |pattern: &Pattern| {
+        let matches = |at: &usize| pattern.matches(&index.spans[*at].name);
+        members.iter().copied().filter(matches).collect::<Vec<_>>()
+    };
+    let used =
+        side.alternatives.iter().find(|patterns| patterns.iter().any(|one| !of(one).is_empty()));
+    used.map_or(Vec::new(), |patterns| patterns.iter().map(of).collect())
+}
+
+/// Returns whether the payload says that its workers were busy for longer than their spans in the
+/// input are. Some are missing then.
+fn has_lost_workers(root: &Span, b_ns: u64) -> bool {
+    let said = root.attribute("overlap.b_us").and_then(Attribute::as_u64).unwrap_or(0);
+    let lost_ns = said.saturating_mul(1_000).saturating_sub(b_ns);
+    b_ns > 0 && lost_ns > LOST_LEAST_NS && lost_ns as f64 > said as f64 * 1_000.0 * LOST_SHARE
+}
+
+/// Returns the largest over the mean busy time of the workers that own tries, in all processes.
+fn imbalance<'s>(spans: impl Iterator<Item = &'s Span>) -> Option<f64> {
+    let (mut owners, mut sum, mut largest) = (0, 0, 0);
+    for span in spans {
+        let number = |key| span.attribute(key).and_then(Attribute::as_u64);
+        let Some(count) = number("owners") else { continue };
+        owners += count;
+        sum += number("owners.busy_ns")?;
+        largest = largest.max(number("owners.busy_max_ns")?);
+    }
+    ratio(largest.saturating_mul(owners), sum).filter(|_| owners > 1)
 }
 
 /// Returns the members of the payload whose name matches one of `patterns`.

@@ -6,6 +6,10 @@
 //! counts for those intervals only, so an idle container does not take the blame. A span that only
 //! waits for side B (`await_state_root`) has the work of side B as its children.
 //!
+//! While a span is busy by its own intervals, it waits for nothing, whatever its children do then.
+//! Side A has a thread that executes and others that help it, by the first and the further names of
+//! the selection. It waits for the helpers only while it is not busy itself.
+//!
 //! Parents and times alone are not enough in two cases:
 //!
 //! * **Work that outlives its parent** was not waited for by that parent. It counts, from its own
@@ -20,11 +24,15 @@ use std::collections::{HashMap, HashSet};
 
 use crate::analyze::DerivedBusy;
 use crate::clocks::{TOLERANCE_NS, ready_ns};
+use crate::intervals::Intervals;
 use crate::payloads::{Index, Payload};
 
 /// Maximum depth. Deeper spans count as their ancestor's own time. A real payload is a handful
 /// deep.
 const DEPTH_MAX: usize = 64;
+
+/// Maximum number of cuts by the busy intervals of others, in one payload.
+const CUTS_MAX: usize = 1_000_000;
 
 /// Part of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,10 +53,43 @@ struct Piece {
     span: usize,
 }
 
+/// Spans of the payload by their part in it, as indices.
+pub(crate) struct Sides<'a> {
+    /// Side A by the order of its names: the first is the thread that executes, the others help it.
+    pub(crate) a: &'a [Vec<usize>],
+    pub(crate) b: &'a [usize],
+    /// Spans that wait for side B.
+    pub(crate) waits: &'a [usize],
+}
+
+impl Sides<'_> {
+    /// Returns the span that each helper of side A works for: the first one that it overlaps with.
+    fn helped(&self, index: &Index<'_>) -> HashMap<usize, usize> {
+        let Some((main, helpers)) = self.a.split_first() else { return HashMap::new() };
+        let meets = |helper: usize, main: usize| {
+            let (helper, main) = (&index.spans[helper], &index.spans[main]);
+            helper.start_ns < main.end_ns && main.start_ns < helper.end_ns
+        };
+        let of = |helper: &usize| {
+            let main = main.iter().find(|main| meets(*helper, **main) && *main != helper)?;
+            // A span above the one that executes contains it, and does not help it.
+            let above = std::iter::successors(index.parent(*main), |at| index.parent(*at));
+            (!above.take(DEPTH_MAX).any(|at| at == *helper)).then_some((*helper, *main))
+        };
+        helpers.iter().flatten().filter_map(of).collect()
+    }
+}
+
 pub(crate) struct CriticalPath<'i, 's> {
     index: &'i Index<'s>,
     derived_busy: &'i DerivedBusy,
     members: HashSet<usize>,
+    /// Span of side A that each of its helpers works for.
+    helped: HashMap<usize, usize>,
+    /// Busy intervals of spans that others work for, in order of time.
+    own_work: HashMap<usize, Vec<(u64, u64)>>,
+    /// Number of cuts by such intervals that are still made.
+    cuts_left: usize,
     /// Work that each span waited for, in order of the ends.
     waited_for: HashMap<usize, Vec<Piece>>,
     /// Parts of the path, youngest first.
@@ -63,15 +104,25 @@ impl<'i, 's> CriticalPath<'i, 's> {
     pub(crate) fn of(
         index: &'i Index<'s>,
         payload: &Payload,
-        side_b: &[usize],
-        waits: &[usize],
+        sides: &Sides<'_>,
         derived_busy: &'i DerivedBusy,
     ) -> Vec<Part> {
         let root = &index.spans[payload.root];
         let members = payload.members.iter().copied().collect();
         let (waited_for, parts, stack) = (HashMap::new(), Vec::new(), Vec::new());
-        let mut path = Self { index, derived_busy, members, waited_for, parts, stack };
-        path.find_waits(payload, side_b, waits);
+        let helped = sides.helped(index);
+        let mut path = Self {
+            index,
+            derived_busy,
+            members,
+            helped,
+            own_work: HashMap::new(),
+            cuts_left: CUTS_MAX,
+            waited_for,
+            parts,
+            stack,
+        };
+        path.find_waits(payload, sides.b, sides.waits);
         path.walk(payload.root, root.start_ns, root.end_ns);
         path.parts.reverse();
         path.parts
@@ -80,8 +131,7 @@ impl<'i, 's> CriticalPath<'i, 's> {
     fn find_waits(&mut self, payload: &Payload, side_b: &[usize], waits: &[usize]) {
         for &span in payload.members.iter().filter(|span| **span != payload.root) {
             for piece in self.pieces(span) {
-                let Some(waiter) = self.waiter(piece, payload.root) else { continue };
-                self.waited_for.entry(waiter).or_default().push(piece);
+                self.find_waiter(piece, payload.root);
             }
         }
         // A waiting span waits for everything that side B did meanwhile, whatever comes after.
@@ -111,22 +161,62 @@ impl<'i, 's> CriticalPath<'i, 's> {
         active.iter().filter(|(start, end)| start < end).map(piece).collect()
     }
 
-    /// Returns the nearest ancestor that lasts until the piece ends.
-    fn waiter(&self, piece: Piece, root: usize) -> Option<usize> {
-        let outlives = |ancestor: &usize| {
-            piece.end > self.index.spans[*ancestor].end_ns.saturating_add(TOLERANCE_NS)
+    /// Gives the piece to the nearest ancestor that lasts until it ends. An ancestor that has busy
+    /// intervals did not wait for what lies in them, and what lies between them is given to the next
+    /// ancestor.
+    fn find_waiter(&mut self, piece: Piece, root: usize) {
+        let mut left = match self.helped.get(&piece.span) {
+            Some(main) => self.outside_of(*main, vec![piece]),
+            None => vec![piece],
         };
-        let mut at = self.above(piece.span, root)?;
+        let Some(mut at) = self.above(piece.span, root) else { return };
         for _ in 0..DEPTH_MAX {
-            if at != piece.span && !outlives(&at) {
-                return Some(at);
+            if at != piece.span {
+                if !self.index.spans[at].busy.is_empty() && at != root {
+                    left = self.outside_of(at, left);
+                } else {
+                    let end = self.index.spans[at].end_ns.saturating_add(TOLERANCE_NS);
+                    let (waited, longer) = left.into_iter().partition(|piece| piece.end <= end);
+                    left = longer;
+                    let waited: Vec<Piece> = waited;
+                    self.waited_for.entry(at).or_default().extend(waited);
+                }
             }
-            if at == root {
-                return None;
+            if at == root || left.is_empty() {
+                return;
             }
-            at = self.above(at, root)?;
+            let Some(next) = self.above(at, root) else { return };
+            at = next;
         }
-        None
+    }
+
+    /// Returns the parts of the pieces outside of the busy intervals of span `at`. Where there would
+    /// be very many, a piece stays whole.
+    fn outside_of(&mut self, at: usize, pieces: Vec<Piece>) -> Vec<Piece> {
+        let busy = self.own_work.entry(at).or_insert_with(|| {
+            Intervals::union(self.index.spans[at].busy.iter().copied()).into_vec()
+        });
+        let mut outside = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let first = busy.partition_point(|(_, end)| *end <= piece.start);
+            let last = busy.partition_point(|(start, _)| *start < piece.end);
+            if last.saturating_sub(first) > self.cuts_left {
+                outside.push(piece);
+                continue;
+            }
+            let mut from = piece.start;
+            for &(start, end) in busy.get(first..last).unwrap_or_default() {
+                if from < start {
+                    outside.push(Piece { start: from, end: start, ..piece });
+                }
+                from = from.max(end);
+                self.cuts_left -= 1;
+            }
+            if from < piece.end {
+                outside.push(Piece { start: from, ..piece });
+            }
+        }
+        outside
     }
 
     /// Returns the parent of a span. For a batch that is the span that it links to, for a span that
@@ -157,10 +247,10 @@ impl<'i, 's> CriticalPath<'i, 's> {
                 self.walk(piece.span, start, end);
                 now = self.cause(at, piece.span, from, start);
             }
-            // The path never comes back to a later time.
-            while pieces.last().is_some_and(|piece| piece.start >= from) {
-                pieces.pop();
-            }
+            // The path never comes back to a later time: what began before goes on until `from`.
+            let later = pieces.split_off(pieces.partition_point(|piece| piece.end <= from));
+            let going_on = later.into_iter().filter(|piece| piece.start < from);
+            pieces.extend(going_on.map(|piece| Piece { end: from, ..piece }));
             self.waited_for.insert(at, pieces);
             self.stack.pop();
         }

@@ -22,8 +22,16 @@ pub enum Doubt {
     JoinedGaps,
     /// Work of the workers was not recorded, so that they count for their whole length.
     WholeSpans,
+    /// The payload says that its workers were busy for longer than their spans are: some were lost.
+    LostWorkers,
     /// Some spans were timed by a clock that differs and was not corrected.
     Clocks,
+}
+
+impl Doubt {
+    /// All doubts.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::DroppedEvents, Self::JoinedGaps, Self::WholeSpans, Self::LostWorkers, Self::Clocks];
 }
 
 impl fmt::Display for Doubt {
@@ -34,6 +42,7 @@ impl fmt::Display for Doubt {
             Self::WholeSpans => {
                 "what workers did was not recorded, so they count for their whole length"
             }
+            Self::LostWorkers => "spans of workers were lost",
             Self::Clocks => "spans were timed by clocks that differ",
         })
     }

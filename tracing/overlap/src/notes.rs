@@ -52,7 +52,7 @@ pub(crate) fn notes(report: &Report) -> Vec<String> {
          overlap is an upper bound"
             .to_owned(),
     );
-    for doubt in [Doubt::DroppedEvents, Doubt::JoinedGaps, Doubt::WholeSpans, Doubt::Clocks] {
+    for doubt in Doubt::ALL {
         let n = report.payloads.iter().filter(|one| one.doubts.contains(&doubt)).count();
         note(n, format!("payloads without a verdict: {doubt}"));
     }

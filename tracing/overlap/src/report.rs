@@ -74,6 +74,8 @@ pub struct Summary {
     pub reached: Option<Distribution>,
     /// |B| / |A|.
     pub b_per_a: Option<Distribution>,
+    /// Largest over mean busy time of the workers.
+    pub imbalance: Option<Distribution>,
     /// Part of the payload that overlapping can save at most.
     pub weight: Option<Distribution>,
     /// Processor time of the threads as a part of their busy time.

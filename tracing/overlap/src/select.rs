@@ -90,10 +90,13 @@ pub enum Preset {
     /// Tandem's own names, with busy intervals as events.
     #[default]
     Tandem,
-    /// reth's names. Its workers carry no busy intervals, but have proof calculations as children.
-    /// `execute_block` is preferred for side A, because reth's `payload processor` stays open until
-    /// the last task that it spawned has ended.
+    /// reth's names, of the versions 1.9 to 2.5. Its workers and its coordinator carry no busy
+    /// intervals, but have proof calculations and other pieces of work as children. `execute_block`
+    /// is preferred for side A, because reth's `payload processor` stays open until the last task
+    /// that it spawned has ended.
     Reth,
+    /// geth's names, of version 1.17. Its spans show no state-root work beside execution.
+    Geth,
 }
 
 /// Names of the spans to look for in the traces.
@@ -128,14 +131,26 @@ impl From<Preset> for Selection {
             }
             Preset::Reth => {
                 let alternatives = vec![
-                    vec![Pattern::new("execute_block")],
+                    vec![Pattern::new("execute_block"), Pattern::new("execute_block_bal")],
                     vec![Pattern::new("payload processor")],
                 ];
+                // The names have underscores since 2.0. The coordinator is one task since 1.11, and
+                // was a call for each batch of proofs before.
+                let since_2 = ["storage_worker", "account_worker"];
+                let coordinator = ["update_sparse_trie", "sparse_trie_task"];
+                let workers = workers.into_iter().chain(since_2).chain(coordinator);
                 (Side { alternatives, busy: Busy::Whole }, Side::new(workers, Busy::Children))
             }
+            Preset::Geth => {
+                let execution = Side::new(["bc.processor.Process"], Busy::Whole);
+                (execution, Side::new(["bc.validator.ValidateState"], Busy::Whole))
+            }
         };
-        let (root, wait) = (Pattern::new("on_new_payload"), Pattern::new("await_state_root"));
-        Self { root, a, b, wait, answered }
+        let root = Pattern::new(match preset {
+            Preset::Tandem | Preset::Reth => "on_new_payload",
+            Preset::Geth => "engine.newPayload",
+        });
+        Self { root, a, b, wait: Pattern::new("await_state_root"), answered }
     }
 }
 
@@ -154,11 +169,15 @@ mod tests {
         let own: Selection = Preset::Tandem.into();
         assert_eq!(
             own.b.label(),
-            "state root, while executing, state root, after execution, storage worker, account worker, \
-             proof worker"
+            "state root, while executing, state root, after execution, storage worker, \
+             account worker, proof worker"
         );
         let reth: Selection = Preset::Reth.into();
-        assert_eq!(reth.b.label(), "storage worker, account worker");
+        assert_eq!(
+            reth.b.label(),
+            "storage worker, account worker, storage_worker, account_worker, update_sparse_trie, \
+             sparse_trie_task"
+        );
     }
 
     #[test]

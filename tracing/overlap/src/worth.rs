@@ -51,26 +51,28 @@ pub struct Worth {
 }
 
 impl Worth {
-    /// Weighs the two sides of a payload of this length. `tail` is the time from the end of side A
-    /// to the end of the tail, `threads` are the times of each side's threads if known.
+    /// Weighs the two sides of a payload of this length. `either` is their union, `tail` the time
+    /// from the end of side A to the end of the tail, `threads` are the times of each side's threads
+    /// if known.
     pub(crate) fn of(
         a: &Intervals,
         b: &Intervals,
+        either: &Intervals,
         payload_ns: u64,
         tail: Option<(u64, u64)>,
         threads: [Option<ThreadTimes>; 2],
     ) -> Self {
-        let both = Intervals::union(a.as_slice().iter().chain(b.as_slice()).copied());
-        let wall = both.hull().map_or(0, |(start, end)| end - start);
+        let wall = either.hull().map_or(0, |(start, end)| end - start);
         let (a_ns, b_ns) = (a.total(), b.total());
         let (shorter, longer) = (a_ns.min(b_ns), a_ns.max(b_ns));
-        let saved_ns = a.intersection(b).total();
+        let saved_ns = a_ns + b_ns - either.total();
         let [a_cpu_ns, b_cpu_ns] = threads.map(|side| side.map(|times| times.cpu_ns));
         let (mut cpu_share, mut proved) = (None, None);
         if let [Some(a), Some(b)] = threads {
             cpu_share = ratio(a.cpu_ns + b.cpu_ns, a.busy_ns + b.busy_ns);
             let worked = a.cpu_ns.min(a_ns) + b.cpu_ns.min(b_ns);
-            proved = ratio(worked.saturating_sub(both.total()), saved_ns).map(|part| part.min(1.0));
+            proved =
+                ratio(worked.saturating_sub(either.total()), saved_ns).map(|part| part.min(1.0));
         }
         let has_both = |value: Option<f64>| value.filter(|_| shorter > 0);
         let tail_ns = tail.map(|(start, end)| end.saturating_sub(start));
@@ -101,10 +103,21 @@ mod tests {
         Intervals::union(parts.iter().copied())
     }
 
+    fn worth(
+        a: &Intervals,
+        b: &Intervals,
+        payload_ns: u64,
+        tail: Option<(u64, u64)>,
+        threads: [Option<ThreadTimes>; 2],
+    ) -> Worth {
+        let either = Intervals::union(a.as_slice().iter().chain(b.as_slice()).copied());
+        Worth::of(a, b, &either, payload_ns, tail, threads)
+    }
+
     #[test]
     fn half_hidden_side_is_worth_its_hidden_half() {
         // A 0–60, B 40–80: wall 80, 20 of 40 hidden, and the tail is busy for 20 of 30.
-        let worth = Worth::of(&set(&[(0, 60)]), &set(&[(40, 80)]), 100, Some((60, 90)), [None; 2]);
+        let worth = worth(&set(&[(0, 60)]), &set(&[(40, 80)]), 100, Some((60, 90)), [None; 2]);
         let expected = Worth {
             a_cpu_ns: None,
             b_cpu_ns: None,
@@ -125,26 +138,26 @@ mod tests {
 
     #[test]
     fn without_work_on_a_side_there_is_nothing_to_weigh() {
-        let worth = Worth::of(&set(&[(0, 60)]), &set(&[]), 100, None, [None; 2]);
+        let worth = worth(&set(&[(0, 60)]), &set(&[]), 100, None, [None; 2]);
         assert_eq!(worth, Worth::default());
     }
 
     #[test]
     fn processor_time_proves_an_overlap_or_not() {
-        let worth = |a_cpu, b_cpu| {
+        let weigh = |a_cpu, b_cpu| {
             let threads = [(a_cpu, 60), (b_cpu, 10)]
                 .map(|(cpu_ns, busy_ns)| Some(ThreadTimes { busy_ns, cpu_ns }));
-            Worth::of(&set(&[(0, 60)]), &set(&[(20, 30)]), 60, None, threads)
+            worth(&set(&[(0, 60)]), &set(&[(20, 30)]), 60, None, threads)
         };
         // Two processors, then one on which the sides took turns.
-        assert_eq!((worth(60, 10).proved, worth(60, 10).cpu_share), (Some(1.0), Some(1.0)));
-        assert_eq!((worth(52, 8).proved, worth(52, 8).cpu_share), (Some(0.0), Some(60.0 / 70.0)));
-        assert_eq!(worth(57, 9).proved, Some(0.6));
+        assert_eq!((weigh(60, 10).proved, weigh(60, 10).cpu_share), (Some(1.0), Some(1.0)));
+        assert_eq!((weigh(52, 8).proved, weigh(52, 8).cpu_share), (Some(0.0), Some(60.0 / 70.0)));
+        assert_eq!(weigh(57, 9).proved, Some(0.6));
     }
 
     #[test]
     fn idle_time_between_the_sides_reaches_nothing() {
-        let worth = Worth::of(&set(&[(0, 10)]), &set(&[(50, 60)]), 60, None, [None; 2]);
+        let worth = worth(&set(&[(0, 10)]), &set(&[(50, 60)]), 60, None, [None; 2]);
         assert_eq!((worth.reached, worth.saved_ns, worth.could_save_ns), (Some(0.0), 0, 10));
     }
 }

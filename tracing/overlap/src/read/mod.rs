@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io::Read;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::model::{Input, Span, SpanId, TraceId};
@@ -26,6 +26,8 @@ pub const MAX_BYTES: u64 = 1 << 30;
 ///
 /// * OTLP/JSON, as from `/debug/traces` (one object) and from the OpenTelemetry Collector's file
 ///   exporter (one object per line), also inside `{"result": …}` (Jaeger's v3 API),
+/// * `{"batches": …}` and `{"trace": …}` as from Grafana Tempo's `/api/traces/ID` and
+///   `/api/v2/traces/ID`,
 /// * `{"data": [trace, …]}` as from Jaeger's `/api/traces`,
 /// * OTLP/protobuf: one message, or several, each after its length in four big-endian bytes, as
 ///   from the collector's file exporter with `format: proto`.
@@ -188,11 +190,15 @@ struct Document<'s>(&'s mut Sink);
 impl Fields for Document<'_> {
     fn field<'de, M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
         match key {
-            "resourceSpans" | "resource_spans" => {
+            "resourceSpans" | "resource_spans" | "batches" => {
                 map.next_value_seed(Array(&mut otlp::ResourceSpansList(self.0)))
             }
-            "result" => map.next_value_seed(Object(&mut Document(self.0))),
+            "result" | "trace" => map.next_value_seed(Object(&mut Document(self.0))),
             "data" => map.next_value_seed(Array(&mut jaeger::TraceList(self.0))),
+            "traces" => Err(de::Error::custom(
+                "a search of Grafana Tempo lists traces without their spans; ask \
+                 /api/traces/ID for each",
+            )),
             _ => skip(map),
         }
     }

@@ -7,8 +7,14 @@ use crate::model::Input;
 
 /// Beginnings of a document, in the first column. They end the previous document, even a broken
 /// one.
-const BEGINNINGS: [&[u8]; 4] =
-    [b"{\"resourceSpans\"", b"{\"resource_spans\"", b"{\"result\"", b"{\"data\""];
+const BEGINNINGS: [&[u8]; 6] = [
+    b"{\"resourceSpans\"",
+    b"{\"resource_spans\"",
+    b"{\"result\"",
+    b"{\"data\"",
+    b"{\"batches\"",
+    b"{\"trace\"",
+];
 
 /// Reads the formats of [`read`](super::read) from `reader`, piece by piece. `each` receives the
 /// spans and the problems of one document at a time. At most one document is held in memory. In a

@@ -82,6 +82,7 @@ fn write_distributions(out: &mut String, report: &Report) -> fmt::Result {
     line("A  busy", summary.a_ns, millis)?;
     line("B  busy", summary.b_ns, millis)?;
     line("B / A", summary.b_per_a, two_digits)?;
+    line("workers  largest / mean", summary.imbalance, two_digits)?;
     line("weight  min / payload", summary.weight, percent)?;
     line("processor / busy time", summary.cpu_share, percent)?;
     line("overlap proved by it", summary.proved, percent)?;
