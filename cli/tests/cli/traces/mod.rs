@@ -2,6 +2,7 @@
 //! the catalogue places them.
 
 mod catalogue;
+mod jaeger;
 mod receiver;
 
 use crate::binary;
