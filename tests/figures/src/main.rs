@@ -13,6 +13,7 @@ mod node;
 mod operations;
 mod repairs;
 mod rounds;
+mod seeing;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
@@ -61,6 +62,8 @@ enum Topic {
     Operations,
     /// Six processes, far state and the number of calls for it
     Rounds,
+    /// What traces say about a node, and what recording costs
+    Seeing,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
     NeighbourCalls,
@@ -107,6 +110,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Topic::Rounds => {
             report.head(seed, quick);
             rounds::measure(&setting, geth.as_deref(), &mut report);
+        }
+        Topic::Seeing => {
+            report.head(seed, quick);
+            seeing::measure(&setting, &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);

@@ -41,6 +41,8 @@ pub struct Node {
     genesis: PathBuf,
     /// TOML of the node's own configuration.
     config: String,
+    /// Processors that it may use, as `taskset` wants them. `None` for all.
+    processors: Option<String>,
     folder: TempDir,
     ports: [SocketAddr; 3],
     child: Option<Child>,
@@ -54,6 +56,22 @@ impl Node {
     /// If the node ends or does not answer; the error has the end of its log.
     pub fn start(binary: &Path, genesis: &Path, config: &str) -> anyhow::Result<Self> {
         Self::start_kind(Kind::One, binary, genesis, config)
+    }
+
+    /// Starts a node that may use these processors alone, such as `0` or `0,1`.
+    ///
+    /// # Errors
+    /// As for [`Node::start`].
+    pub fn start_on(
+        processors: Option<&str>,
+        binary: &Path,
+        genesis: &Path,
+        config: &str,
+    ) -> anyhow::Result<Self> {
+        let mut node = Self::new(binary, genesis, config)?;
+        node.processors = processors.map(str::to_owned);
+        node.restart()?;
+        Ok(node)
     }
 
     /// Starts a node of any kind. geth has no settings.
@@ -83,6 +101,7 @@ impl Node {
             binary: binary.to_owned(),
             genesis: genesis.to_owned(),
             config: config.to_owned(),
+            processors: None,
             folder,
             ports: [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); 3],
             child: None,
@@ -126,7 +145,14 @@ impl Node {
     }
 
     fn tandem(&self, subcommand: &str) -> anyhow::Result<Command> {
-        let mut command = Command::new(&self.binary);
+        let mut command = match &self.processors {
+            Some(processors) => {
+                let mut pinned = Command::new("taskset");
+                pinned.args(["-c", processors]).arg(&self.binary);
+                pinned
+            }
+            None => Command::new(&self.binary),
+        };
         let [engine, http, metrics] = self.ports.map(|port| port.port().to_string());
         command.args([subcommand, "--disable-discovery", "--authrpc.port", &engine]);
         command.args(["--http.port", &http, "--metrics.port", &metrics]);
@@ -202,6 +228,16 @@ impl Node {
     pub fn metrics(&self) -> anyhow::Result<String> {
         let (status, text) = client::get(self.ports[2], "/metrics", CALL_TIME_MAX)?;
         ensure!(status == 200, "/metrics: HTTP {status}");
+        Ok(text)
+    }
+
+    /// Returns the recent traces as OTLP/JSON.
+    ///
+    /// # Errors
+    /// If the node does not answer.
+    pub fn traces(&self) -> anyhow::Result<String> {
+        let (status, text) = client::get(self.ports[2], "/debug/traces?n=10000", CALL_TIME_MAX)?;
+        ensure!(status == 200, "/debug/traces: HTTP {status}");
         Ok(text)
     }
 
