@@ -249,8 +249,8 @@ async fn a_payload_says_its_overlap_as_the_analysis_does() {
         let figures = &analysis[&payload.attributes["block.number"].parse().unwrap()];
         let us = |name: &str| payload.attributes[&format!("overlap.{name}_us")].parse().unwrap();
         let ns = |name: &str| figures[format!("{name}_ns")].as_u64().unwrap() / 1_000;
-        // The tags take execution as a whole, the analysis its busy intervals. Proof threads that
-        // still worked on advice are in the analysis alone.
+        // Prewarm threads that work while the engine waits for something else, and proof threads that
+        // still worked on advice, are in the analysis alone.
         let about = |name: &str, got: u64, want: u64| {
             assert!(got.abs_diff(want) <= 50 + want / 20, "{name}: {got} instead of {want}");
         };
