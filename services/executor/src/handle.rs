@@ -1,7 +1,7 @@
 //! The executor's interface for its callers.
 
 use crate::{
-    ahead::{read_ahead::Prefetcher, senders::Senders},
+    ahead::{listed::Listed, read_ahead::Prefetcher, senders::Senders},
     blobs::{BlobPool, Contents},
     block::build::{BuiltPayload, PayloadAttributes, PayloadId},
     chain::Chain,
@@ -17,7 +17,7 @@ use std::{sync::Arc, time::Instant};
 use tandem_actor::Mailbox;
 use tandem_bus::Bus;
 use tandem_chain::{Block, BlockError, ChainSpec, Payload, PayloadSidecar};
-use tandem_policy::{LivePolicies, StateReads};
+use tandem_policy::{LivePolicies, Policies, StateReads};
 use tandem_primitives::B256;
 use tokio::sync::oneshot;
 use tracing::{Instrument, Span, field::Empty, info_span};
@@ -145,7 +145,7 @@ impl Handle {
         sidecar: PayloadSidecar,
     ) -> Result<PayloadStatus, Error> {
         let (prefetcher, engine) = (self.prefetcher.clone(), self.engine.clone());
-        let reads = self.policies.load().reads;
+        let Policies { reads, access_lists, .. } = self.policies.load();
         let given = on_cpu("decode a payload", move || {
             let block =
                 info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
@@ -158,7 +158,9 @@ impl Handle {
             let ask = |reply| Message::NewPayload { block: given, senders, reply };
             let status = engine.ask(ask);
             shared.recover();
-            if reads != StateReads::OneByOne {
+            // The engine reads what a list names.
+            let is_listed = Listed::is_wanted(&block, access_lists);
+            if reads != StateReads::OneByOne && !is_listed {
                 prefetcher.start(&block, shared);
             }
             Ok::<_, BlockError>((id, parent, contents, status))

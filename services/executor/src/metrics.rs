@@ -12,6 +12,7 @@ pub const TRANSACTIONS: &str = "tandem_executor_transactions_total";
 pub const INVALID: &str = "tandem_executor_invalid_blocks_total";
 pub const READS: &str = "tandem_executor_state_reads_total";
 pub const SPECULATED: &str = "tandem_executor_speculated_transactions_total";
+pub const ACCESS_LISTS: &str = "tandem_executor_access_lists_total";
 pub const READ_AHEAD: &str = "tandem_executor_read_ahead_total";
 pub const ROUNDS: &str = "tandem_executor_read_rounds";
 pub const ROUND_KEYS: &str = "tandem_executor_read_round_keys";
@@ -85,6 +86,11 @@ pub fn describe() {
         SPECULATED,
         Unit::Count,
         "Transactions executed ahead of their turn, and how they fared: executed, committed, conflict"
+    );
+    describe_counter!(
+        ACCESS_LISTS,
+        Unit::Count,
+        "Access lists that drove their block, by outcome: followed, left, too_long, differing"
     );
     describe_counter!(
         READ_AHEAD,

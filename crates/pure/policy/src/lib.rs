@@ -12,6 +12,7 @@
 //! | [`TransitionFlush`] | transactions whose changes travel as one update | `every-tx`, `fixed{8}`, `adaptive{500000,5,2}` |
 //! | [`ReceiptsRoot`] | when and where the receipts root is computed | `incremental`, `at-end`, `background` |
 //! | [`StateReads`] | how values that are not in memory are read | `one-by-one`, `foretold`, `rounds` |
+//! | [`AccessLists`] | whether a block's access list drives its execution | `checked`, `followed` |
 //!
 //! [`Policies`] holds all of them, [`LivePolicies`] those of a running node. In addition,
 //! [`Lookups`] is the way discovery looks for nodes. It is part of discovery's configuration and
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod access_lists;
 mod batching;
 mod chunking;
 mod error;
@@ -31,6 +33,7 @@ mod reads;
 mod receipts;
 mod text;
 
+pub use access_lists::AccessLists;
 pub use batching::{Batch, Batching, Next};
 pub use chunking::{ChunkPlan, Chunking};
 pub use error::Error;

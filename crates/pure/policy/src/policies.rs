@@ -1,5 +1,6 @@
 use crate::{
-    Batching, ChunkPlan, Chunking, Error, ReceiptsRoot, StateReads, TransitionFlush, error::quoted,
+    AccessLists, Batching, ChunkPlan, Chunking, Error, ReceiptsRoot, StateReads, TransitionFlush,
+    error::quoted,
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt::Display, num::NonZeroU32};
@@ -23,6 +24,8 @@ pub struct Policies {
     pub receipts_root: ReceiptsRoot,
     /// Way in which values that are not in memory are read.
     pub reads: StateReads,
+    /// Whether a payload's access list drives its block.
+    pub access_lists: AccessLists,
 }
 
 impl Default for Policies {
@@ -36,13 +39,14 @@ impl Default for Policies {
             transition_flush: TransitionFlush::default(),
             receipts_root: ReceiptsRoot::default(),
             reads: StateReads::default(),
+            access_lists: AccessLists::default(),
         }
     }
 }
 
 impl Policies {
     /// Names of the policies in configuration, command line and calls.
-    pub const KEYS: [&'static str; 7] = [
+    pub const KEYS: [&'static str; 8] = [
         "batching",
         "chunking",
         "chunk_targets",
@@ -50,6 +54,7 @@ impl Policies {
         "transition_flush",
         "receipts_root",
         "reads",
+        "access_lists",
     ];
 
     /// Sets the policy of this name to the value in the text.
@@ -73,6 +78,7 @@ impl Policies {
             "transition_flush" => self.transition_flush = value.parse()?,
             "receipts_root" => self.receipts_root = value.parse()?,
             "reads" => self.reads = value.parse()?,
+            "access_lists" => self.access_lists = value.parse()?,
             _ => return Err(Error::Key { key: quoted(key) }),
         }
         Ok(())
@@ -106,8 +112,8 @@ impl Policies {
 
     /// Returns name and value of each policy.
     #[must_use]
-    pub fn entries(&self) -> [(&'static str, &dyn Display); 7] {
-        let values: [&dyn Display; 7] = [
+    pub fn entries(&self) -> [(&'static str, &dyn Display); 8] {
+        let values: [&dyn Display; 8] = [
             &self.batching,
             &self.chunking,
             &self.chunk_targets,
@@ -115,6 +121,7 @@ impl Policies {
             &self.transition_flush,
             &self.receipts_root,
             &self.reads,
+            &self.access_lists,
         ];
         std::array::from_fn(|at| (Self::KEYS[at], values[at]))
     }
@@ -143,6 +150,7 @@ mod tests {
             "adaptive{500000,5,2}",
             "background",
             "one-by-one",
+            "checked",
         ];
         for (key, value) in Policies::KEYS.into_iter().zip(wanted) {
             policies.assign(&format!("{key}={value}")).unwrap();
@@ -164,7 +172,7 @@ mod tests {
             ("batching", "`batching` is not of the form KEY=VALUE"),
             (
                 "batchin=none",
-                "unknown policy `batchin`; expected one of `batching`, `chunking`, `chunk_targets`, `force_chunk_targets`, `transition_flush`, `receipts_root`, `reads`",
+                "unknown policy `batchin`; expected one of `batching`, `chunking`, `chunk_targets`, `force_chunk_targets`, `transition_flush`, `receipts_root`, `reads`, `access_lists`",
             ),
             (
                 "chunk_targets=0",

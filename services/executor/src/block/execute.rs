@@ -27,12 +27,17 @@ use alloy_evm::{
 };
 use alloy_primitives::{B256, Bloom};
 use revm::{context::result::InvalidTransaction, context_interface::Cfg as _};
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tandem_chain::{
     AccessList, Block, BlockError, BlockRules, ChainSpec, Fork, Outcome, Receipt, ReceiptBuilder,
     Transaction, TransactionRule,
 };
 use tandem_proto::multiproof::StateUpdate;
+use tracing::{Span, debug};
 
 /// Result of execution besides the state changes.
 #[derive(Debug)]
@@ -143,25 +148,38 @@ fn run<R: StateReader>(
     let ahead = ahead.filter(|_| fork >= Fork::Paris);
     let mut turns = ahead.and_then(|ahead| ahead.start(block, senders, evm_env(spec, header)));
     publish_next(&mut executor, turns.as_ref(), 0);
-    if let Some(ahead) = ahead {
+    if let Some(listed) = turns.as_ref().and(ahead).and_then(|ahead| ahead.listed.as_ref()) {
+        // Without the parent's accounts, the block streams its changes as if there were no list.
+        match listed.last_values() {
+            Ok(update) => executor.evm_mut().db_mut().foretell(update),
+            Err(error) => debug!(%error, "the last values of the access list are not complete"),
+        }
+    } else if let Some(ahead) = ahead {
         ahead.read_for_system_calls(header);
     }
     executor.apply_pre_execution_changes().map_err(system_call)?;
     executor.evm_mut().db_mut().flush();
+    let mut longest = Longest::default();
     for (index, transaction) in block.transactions.iter().enumerate() {
         begin_accesses(&mut executor, index + 1);
         let sender = senders.get(index).ok_or(Failure::Invalid(BlockError::Signature { index }))?;
-        let ahead = match &mut turns {
-            Some(turns) => commit_ahead(&mut executor, turns, index, transaction)?,
+        let result = match &mut turns {
+            Some(turns) => commit_ahead(&mut executor, ahead, turns, index, transaction)?,
             None => None,
         };
-        let gas = match ahead {
-            Some(gas) => gas,
+        let gas = match result {
+            Some((gas, took)) => {
+                longest.note(index, took, true);
+                gas
+            }
             None => {
+                let began = Instant::now();
                 publish_next(&mut executor, turns.as_ref(), position(index));
                 let environment = senders.environment(index, sender);
                 let transaction = Recovered::new_unchecked(transaction, sender);
-                executor.execute_transaction((environment, transaction)).map_err(|error| {
+                let done = executor.execute_transaction((environment, transaction));
+                longest.note(index, began.elapsed(), false);
+                done.map_err(|error| {
                     failure(error, |error| {
                         let (rule, reason) = (transaction_rule(error), error.to_string());
                         BlockError::Transaction { index, sender, rule, reason }
@@ -177,6 +195,7 @@ fn run<R: StateReader>(
         steps.extend(state.take_step());
         rooter.follow(executor.receipts());
     }
+    longest.record();
     if let Some(turns) = turns {
         executor.evm_mut().db_mut().publish(None);
         turns.record();
@@ -199,6 +218,33 @@ fn run<R: StateReader>(
     Ok(result)
 }
 
+/// Transaction that took longest, for traces.
+#[derive(Default)]
+struct Longest {
+    index: usize,
+    took: Duration,
+    /// Whether its result came from a thread ahead.
+    ahead: bool,
+}
+
+impl Longest {
+    fn note(&mut self, index: usize, took: Duration, ahead: bool) {
+        if took > self.took {
+            *self = Self { index, took, ahead };
+        }
+    }
+
+    /// Records it in the current span, if there was a transaction.
+    fn record(&self) {
+        if !self.took.is_zero() {
+            let span = Span::current();
+            span.record("longest.index", self.index);
+            span.record("longest.us", self.took.as_micros() as u64);
+            span.record("longest.ahead", self.ahead);
+        }
+    }
+}
+
 type Executor<'b, 's, 'a, R> =
     EthBlockExecutor<'b, BlockEvm<&'s mut BlockState<'a, R>>, BlockRules<'s>, ReceiptBuilder>;
 
@@ -216,18 +262,21 @@ fn publish_next<R: StateReader>(
     position: Position,
 ) {
     if let Some(turns) = turns {
-        executor.evm_mut().db_mut().publish(Some((turns.sources(), position)));
+        let to = turns.sources().map(|sources| (sources, position));
+        executor.evm_mut().db_mut().publish(to);
     }
 }
 
-/// Commits the result that was executed ahead of its turn. Returns `None` if no result can be
+/// Commits the result that was executed ahead of its turn. Returns its gas, and the time that its
+/// execution took. Returns `None` if no result can be
 /// committed, so the transaction must be executed now.
-fn commit_ahead<R: StateReader>(
+fn commit_ahead<'a, R: StateReader>(
     executor: &mut Executor<'_, '_, '_, R>,
-    turns: &mut Turns<'_>,
+    ahead: Option<&Ahead<'a>>,
+    turns: &mut Turns<'a>,
     index: usize,
     transaction: &Transaction,
-) -> Result<Option<GasOutput>, Failure> {
+) -> Result<Option<(GasOutput, Duration)>, Failure> {
     let Some(mut speculation) = turns.take(index) else { return Ok(None) };
     let beneficiary = executor.evm().block().beneficiary;
     // A transaction with more gas than the block has left gets its error from its execution.
@@ -236,6 +285,9 @@ fn commit_ahead<R: StateReader>(
     let holds = fits && state.holds(&speculation.reads);
     turns.judge(index, &speculation, holds);
     if !holds {
+        if let Some(ahead) = ahead.filter(|_| fits && turns.follows_list()) {
+            turns.leave_list(ahead, index, state);
+        }
         return Ok(None);
     }
     // The result is published already.
@@ -244,11 +296,12 @@ fn commit_ahead<R: StateReader>(
     if let Some(reward) = reward {
         state.reward(&mut result.state, beneficiary, *reward).map_err(Failure::Internal)?;
     }
-    Ok(Some(executor.commit_transaction(EthTxResult {
+    let gas = executor.commit_transaction(EthTxResult {
         result: speculation.outcome.result,
         blob_gas_used: transaction.blob_gas_used().unwrap_or_default(),
         tx_type: transaction.tx_type(),
-    })))
+    });
+    Ok(Some((gas, speculation.took)))
 }
 
 /// Returns whether the block has room for a transaction with this gas limit. From Amsterdam on,

@@ -3,6 +3,7 @@
 use super::{Engine, Verdict, base::Standing, overlap::Overlap};
 use crate::{
     ahead::{
+        listed::Listed,
         senders::Senders,
         speculate::{Advice, Ahead},
     },
@@ -84,6 +85,7 @@ impl Engine {
             policy.force_chunk_targets = policies.force_chunk_targets,
             policy.transition_flush = %policies.transition_flush,
             policy.receipts_root = %policies.receipts_root, policy.reads = %policies.reads,
+            policy.access_lists = %policies.access_lists,
         );
         let _entered = span.entered();
         let (id, parent) = (block.id, block.header.parent_hash);
@@ -249,6 +251,11 @@ impl Engine {
             speculated = Empty,
             committed = Empty,
             conflicts = Empty,
+            listed = Empty,
+            list.left_at = Empty,
+            longest.index = Empty,
+            longest.us = Empty,
+            longest.ahead = Empty,
         );
         let block_span = Span::current();
         let mut busy = BusyIntervals::new(&span);
@@ -257,18 +264,28 @@ impl Engine {
         let mut state = BlockState::new(&*view, hashes, Some(&mut *session))
             .flushed_by(policies.transition_flush);
         let mut rooter = self.receipts_rooter(&block.header, policies.receipts_root);
-        let ahead = self.ahead(block_span, parent, view.clone(), advice, policies.reads);
+        let mut ahead = self.ahead(block_span, parent, view.clone(), advice, policies.reads);
+        ahead.listed = self.listed(block, policies, view.clone());
         let mut executed =
             execute(&chain.spec, block, senders, &mut state, &mut rooter, Some(&ahead))?;
+        let foretold = state.take_foretold();
         let diff = Arc::new(state.into_diff());
         drop(working);
+        if let Some(foretold) = foretold {
+            let is_right = foretold.accounts == diff.accounts;
+            let outcome = if is_right { "followed" } else { "differing" };
+            counter!(names::ACCESS_LISTS, "outcome" => outcome).increment(1);
+            if !is_right {
+                // The workers have the values of the list, which are not those of the execution.
+                drop(session);
+                session = Self::prove_again(proof, begin, &diff)?;
+            }
+        }
         if !executed.steps.is_empty() {
             // The workers have one block open at a time, so this block begins again.
             drop(session);
             self.set_post_states(block.id, parent, &mut executed.receipts, &executed.steps)?;
-            let again = proof.begin(begin);
-            session = again.map_err(|error| Failure::Internal(error.into()))?;
-            session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
+            session = Self::prove_again(proof, begin, &diff)?;
         }
         for (what, name) in [("wait.state_ns", "state"), ("wait.workers_ns", "workers")] {
             let waited = Duration::from_nanos(busy.waited_ns(what));
@@ -283,6 +300,18 @@ impl Engine {
         }
         let executing = [busy.intervals(), busy.waited("wait.ahead_ns")].concat();
         Ok(Running { executed, diff, session, executing, rooter })
+    }
+
+    /// Opens a block at the workers once more, with all its changes.
+    fn prove_again(
+        proof: &Arc<dyn ProofApi>,
+        begin: Begin,
+        diff: &StateDiff,
+    ) -> Result<Box<dyn ProofSession>, Failure> {
+        let session = proof.begin(begin);
+        let mut session = session.map_err(|error| Failure::Internal(error.into()))?;
+        session.update(Arc::new(StateUpdate { accounts: diff.accounts.clone() }));
+        Ok(session)
     }
 
     /// Returns the inputs of execution ahead of turns.
@@ -304,7 +333,20 @@ impl Engine {
             predictor: self.prediction.of(view.is_far()),
             parent: view,
             in_rounds: reads == StateReads::Rounds,
+            listed: None,
         }
+    }
+
+    /// Returns the block's access list if it drives the block, and begins to read what it names.
+    fn listed(&self, block: &Block, policies: &Policies, view: Arc<StateView>) -> Option<Listed> {
+        if self.prewarmers.is_empty() || !Listed::is_wanted(block, policies.access_lists) {
+            return None;
+        }
+        let listed = Listed::of(block, view)?;
+        if policies.reads != StateReads::OneByOne {
+            listed.read_ahead();
+        }
+        Some(listed)
     }
 
     /// Makes an executed block durable while the workers still hash. This thread is idle meanwhile,

@@ -36,6 +36,20 @@ impl<R: StateReader> BlockState<'_, R> {
             to.map(|(sources, position)| Publisher { sources: sources.clone(), position });
     }
 
+    /// Publishes all writes of the block so far, at this position.
+    pub fn publish_all(&self, published: &Published, position: Position) {
+        for (hash, code) in &self.codes {
+            published.add_code(*hash, code.clone());
+        }
+        for (address, entry) in self.accounts.iter().filter(|(_, entry)| entry.changed) {
+            let slots = entry.slots.iter().filter(|(_, slot)| slot.changed);
+            let slots = slots.map(|(key, slot)| (*key, slot.value));
+            // A wipe hides earlier writes of the same position as well. A value that is read wrong
+            // for this reason does not hold.
+            published.write(position, *address, entry.account, entry.wiped, slots);
+        }
+    }
+
     /// Returns whether a transaction whose turn it is would read the same values. Keeps values of
     /// the parent's state that are new here. An unreadable value does not hold: the transaction
     /// that needs it meets the error itself.

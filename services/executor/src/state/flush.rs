@@ -31,6 +31,11 @@ impl<'a> Flusher<'a> {
         Self { policy, ..self }
     }
 
+    /// Sends the changes of the whole block, which nothing may follow.
+    pub fn send_all(self, update: Arc<StateUpdate>) {
+        waiting("wait.workers_ns", || self.session.update(update));
+    }
+
     /// Accepts the changes of one commit.
     pub fn push(&mut self, update: StateUpdate) {
         if self.policy != TransitionFlush::EveryTx {

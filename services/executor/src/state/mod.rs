@@ -5,6 +5,7 @@ pub mod cache;
 pub mod code;
 pub mod flush;
 pub mod layers;
+pub mod listed;
 pub mod parent;
 pub mod published;
 mod read_times;
@@ -96,6 +97,8 @@ pub struct BlockState<'a, R> {
     /// Accesses so far, if the fork wants a list of them.
     accesses: Option<AccessListBuilder>,
     publisher: Option<Publisher>,
+    /// Changes of the whole block that the workers got beforehand.
+    foretold: Option<Arc<StateUpdate>>,
     error: Option<Error>,
 }
 
@@ -140,6 +143,7 @@ impl<'a, R: StateReader> BlockState<'a, R> {
             steps: None,
             accesses: None,
             publisher: None,
+            foretold: None,
             error: None,
         }
     }
@@ -156,6 +160,21 @@ impl<'a, R: StateReader> BlockState<'a, R> {
         if let Some(flusher) = &mut self.flusher {
             flusher.end_transaction(gas_used);
         }
+    }
+
+    /// Sends the workers the changes of the whole block, as its access list has them. The commits are
+    /// not sent then, so the changes must be compared with [`BlockState::into_diff`].
+    pub fn foretell(&mut self, update: StateUpdate) {
+        if let Some(flusher) = self.flusher.take() {
+            let update = Arc::new(update);
+            flusher.send_all(update.clone());
+            self.foretold = Some(update);
+        }
+    }
+
+    /// Returns the changes that [`BlockState::foretell`] sent, if it did.
+    pub fn take_foretold(&mut self) -> Option<Arc<StateUpdate>> {
+        self.foretold.take()
     }
 
     /// Sends the changes held back.

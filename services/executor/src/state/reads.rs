@@ -1,6 +1,9 @@
 //! EVM database for transactions that are executed ahead of their turn. It records their reads.
 
-use super::published::{Position, Published};
+use super::{
+    listed::{ListedAccount, ListedState},
+    published::{Position, Published},
+};
 use crate::{
     block::collision::StorageOccupancy,
     error::Error,
@@ -21,6 +24,9 @@ pub type SharedBlockHashes = Arc<dyn Fn(u64) -> Result<B256, Error> + Send + Syn
 pub struct Sources {
     /// Writes of the block so far.
     pub published: Published,
+    /// Values that the block's access list names. If there are any, they take the place of the
+    /// writes.
+    pub listed: Option<Arc<ListedState>>,
     /// State of the parent.
     pub parent: Arc<dyn ParentState>,
     /// Block hashes for the BLOCKHASH instruction.
@@ -117,25 +123,41 @@ impl<R: StateReader> Recorder<R> {
     }
 
     fn account(&mut self, address: Address) -> Result<(Option<Account>, Source), Error> {
+        if let Some(listed) = &self.sources.listed {
+            let listed = listed.get(&address);
+            let known = known(&mut self.parent, &self.reader, address, listed)?;
+            let written = listed.and_then(|l| l.account_before(self.position, known.account));
+            return Ok(match written {
+                Some(account) => (account, Source::Block),
+                None => (known.account, Source::Parent(known.hash)),
+            });
+        }
         if let Some(account) = self.sources.published.account(&address, self.position) {
             return Ok((account, Source::Block));
         }
-        let known = known(&mut self.parent, &self.reader, address)?;
+        let known = known(&mut self.parent, &self.reader, address, None)?;
         Ok((known.account, Source::Parent(known.hash)))
     }
 
     fn slot(&mut self, address: Address, key: U256) -> Result<(U256, Source), Error> {
-        if let Some(value) = self.sources.published.slot(&address, &key, self.position) {
+        let listed = self.sources.listed.as_ref().map(|listed| listed.get(&address));
+        let written = match listed {
+            Some(account) => account.and_then(|account| account.slot_before(&key, self.position)),
+            None => self.sources.published.slot(&address, &key, self.position),
+        };
+        if let Some(value) = written {
             return Ok((value, Source::Block));
         }
-        let known = known(&mut self.parent, &self.reader, address)?;
+        let listed = listed.flatten();
+        let known = known(&mut self.parent, &self.reader, address, listed)?;
         if known.account.is_none() {
             return Ok((U256::ZERO, Source::Block));
         }
         let (hash, value) = match known.slots.entry(key) {
             MapEntry::Occupied(slot) => *slot.get(),
             MapEntry::Vacant(vacant) => {
-                let hash = keccak256(key.to_be_bytes::<32>());
+                let hash = listed.and_then(|listed| listed.slot_hash(&key));
+                let hash = hash.unwrap_or_else(|| keccak256(key.to_be_bytes::<32>()));
                 *vacant.insert((hash, self.reader.slot(&known.hash, &hash)?))
             }
         };
@@ -147,11 +169,12 @@ fn known<'a>(
     parent: &'a mut AddressMap<Known>,
     reader: &impl StateReader,
     address: Address,
+    listed: Option<&ListedAccount>,
 ) -> Result<&'a mut Known, Error> {
     match parent.entry(address) {
         MapEntry::Occupied(known) => Ok(known.into_mut()),
         MapEntry::Vacant(vacant) => {
-            let hash = keccak256(address);
+            let hash = listed.map_or_else(|| keccak256(address), |listed| listed.hash);
             let account = reader.account(&hash)?;
             Ok(vacant.insert(Known { hash, account, slots: HashMap::default() }))
         }
@@ -162,7 +185,7 @@ impl<R: StateReader> StorageOccupancy for Recorder<R> {
     /// The block cannot add storage to an account without it in the parent's state, because the
     /// account has no nonce.
     fn has_storage(&mut self, address: Address) -> Result<bool, Error> {
-        let known = known(&mut self.parent, &self.reader, address)?;
+        let known = known(&mut self.parent, &self.reader, address, None)?;
         let has_storage = known.account.is_some() && self.reader.has_storage(&known.hash)?;
         self.reads.met_storage |= has_storage;
         Ok(has_storage)
@@ -188,7 +211,8 @@ impl<R: StateReader> Database for Recorder<R> {
         if code_hash == EMPTY_CODE_HASH {
             return Ok(Bytecode::default());
         }
-        match self.sources.published.code(&code_hash) {
+        let listed = self.sources.listed.as_ref().and_then(|listed| listed.code(&code_hash));
+        match listed.cloned().or_else(|| self.sources.published.code(&code_hash)) {
             Some(code) => Ok(code),
             None => self.reader.code(&code_hash),
         }

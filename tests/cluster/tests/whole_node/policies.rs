@@ -14,10 +14,10 @@ const POLICIES: [&str; 8] = [
     r#"{"transition_flush": "adaptive{100000,6,2}", "receipts_root": "background", "reads": "foretold"}"#,
     r#"{"transition_flush": "every-tx", "receipts_root": "at-end", "reads": "rounds", "batching": "fixed{16,500}", "chunking": "while-idle"}"#,
     r#"{"batching": "pressure{4,10}", "chunking": "never", "receipts_root": "background"}"#,
-    r#"{"batching": "window{100}", "chunking": "always", "chunk_targets": 1}"#,
+    r#"{"batching": "window{100}", "chunking": "always", "chunk_targets": 1, "access_lists": "checked"}"#,
     r#"{"batching": "drain", "chunking": "while-idle", "force_chunk_targets": 2}"#,
     r#"{"transition_flush": "fixed{100000}", "receipts_root": "incremental"}"#,
-    r#"{"batching": "none", "chunk_targets": 5}"#,
+    r#"{"batching": "none", "chunk_targets": 5, "access_lists": "followed"}"#,
 ];
 
 /// A false claim in a payload, and the error that starts the answer, with the correct value.
@@ -91,7 +91,7 @@ async fn policies_are_for_those_with_a_token() {
     let builder = Builder::new(Forks::at_genesis(Fork::Osaka));
     let mut node = Node::start(builder.genesis_json()).await;
     let all = node.engine.call("tandem_policies", json!([])).await.unwrap();
-    assert_eq!(all.as_object().unwrap().len(), 7);
+    assert_eq!(all.as_object().unwrap().len(), 8);
     let error =
         node.engine.call("tandem_setPolicies", json!([{"speed": "high"}])).await.unwrap_err();
     assert_eq!(error.code, -32602);

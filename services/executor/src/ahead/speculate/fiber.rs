@@ -2,10 +2,7 @@
 //!
 //! A fiber owns an EVM and executes one transaction after another. It never leaves its thread.
 
-use super::{
-    job::{Job, Speculation},
-    reader::Miss,
-};
+use super::{job::Job, outcome::Speculation, reader::Miss};
 use crate::state::parent::{StateKey, StateValue};
 use corosensei::{Coroutine, CoroutineResult, stack::DefaultStack};
 use std::{io, sync::Arc};

@@ -8,6 +8,7 @@ use super::{
     advice::{Advice, Gathered},
     experience::Experience,
     order::BlockOrder,
+    outcome::{Counts, Speculation, longest_wait},
     reader::{Miss, Missed, Reader, read_together},
     status::{self, Claim, Statuses},
     sync::Sleeper,
@@ -19,7 +20,7 @@ use crate::state::{
 };
 use crate::{
     ahead::{predict::Predictor, senders::SharedSenders},
-    block::evm::{BlockEvm, Unrewarded},
+    block::evm::BlockEvm,
 };
 use alloy_consensus::Transaction as _;
 use alloy_evm::EvmEnv;
@@ -38,16 +39,6 @@ use tandem_primitives::keccak256;
 use tandem_telemetry::{unix_nanos, waiting};
 use tracing::warn;
 
-/// Maximum time the engine waits for a transaction running elsewhere. Execution on outdated values
-/// can run to the gas limit, although the real transaction is short.
-const WAIT_MAX: Duration = Duration::from_millis(4);
-/// Gas charged as waste for a transaction that the engine waited for in vain.
-const WAIT_MAX_GAS: u64 = 4_000_000;
-/// Same as [`WAIT_MAX`] in rounds, where the transaction waits for reads that the engine would wait
-/// for as well.
-const ROUNDS_WAIT_MAX: Duration = Duration::from_millis(20);
-/// Same as [`WAIT_MAX_GAS`] in rounds. A few waits in vain end the waiting in this block.
-const ROUNDS_WAIT_MAX_GAS: u64 = 500_000;
 /// Maximum number of times that the engine reads for an open transaction at its turn.
 const READS_AT_TURN_MAX: usize = 3;
 /// Number of keys noted for the next round beyond which no more are.
@@ -63,25 +54,6 @@ const UNKNOWN: u8 = 0;
 const PREDICTED: u8 = 1;
 /// Search for a transaction's reads: it was executed with guesses.
 const GUESSED: u8 = 2;
-
-/// Result of a transaction executed ahead of its turn.
-pub struct Speculation {
-    /// Outcome if its reads still hold.
-    pub outcome: Unrewarded,
-    /// Reads of the execution.
-    pub reads: Reads,
-}
-
-/// Numbers of a block's transactions by outcome.
-#[derive(Default)]
-pub struct Counts {
-    /// Transactions executed ahead of their turn.
-    pub speculated: AtomicU64,
-    /// Transactions with results committed unchanged.
-    pub committed: AtomicU64,
-    /// Transactions with results that no longer held.
-    pub conflicts: AtomicU64,
-}
 
 /// Transactions of one block.
 pub struct Job {
@@ -176,7 +148,10 @@ impl Job {
             true => experience.at(block.id.number),
             false => AddressMap::default(),
         };
-        let order = BlockOrder::new(block.clone(), senders.clone(), hot);
+        let order = match sources.listed {
+            Some(_) => BlockOrder::of_listed(block.clone(), senders.clone()),
+            None => BlockOrder::new(block.clone(), senders.clone(), hot),
+        };
         Self {
             statuses: Statuses::new(block.transactions.len(), lead, order, Sleeper::current()),
             in_rounds,
@@ -199,6 +174,20 @@ impl Job {
             useful: AtomicU64::new(0),
             wasted: AtomicU64::new(0),
         }
+    }
+
+    /// Goes on with a block of whose transactions the engine has committed those before `index`.
+    pub fn begin_at(&self, index: usize, counts: &Counts) {
+        if let Some(last) = index.checked_sub(1) {
+            self.statuses.committed(last);
+        }
+        self.counts.take_from(counts);
+    }
+
+    /// Returns whether transactions are executed on the values of the block's access list. They then
+    /// read nothing of one another.
+    pub fn is_listed(&self) -> bool {
+        self.sources.listed.is_some()
     }
 
     /// Ends the work: running executions finish, no further one begins.
@@ -405,7 +394,9 @@ impl Job {
             Some(done) if self.statuses.is_wanted(index) => {
                 self.counts.speculated.fetch_add(1, SeqCst);
                 let state = &done.outcome.result.state;
-                self.sources.published.write_result(position, state);
+                if !self.is_listed() {
+                    self.sources.published.write_result(position, state);
+                }
                 if self.advice.is_some() {
                     runner.gathered.add(&done.reads, state, |address| done.reads.hash_of(address));
                 }
@@ -413,7 +404,8 @@ impl Job {
                     let sender = self.senders.get(index)?;
                     predictor.note(&self.block.transactions[index], sender, &done.reads)
                 });
-                if let Some(done) = self.statuses.finish(index, done) {
+                if let Some(done) = self.statuses.finish(index, done).filter(|_| !self.is_listed())
+                {
                     self.sources.published.retract(position, &done.outcome.result.state);
                 }
                 self.statuses.announce(index);
@@ -464,9 +456,11 @@ impl Job {
         let sender = self.senders.get(index)?;
         evm.database().begin(position(index));
         let environment = self.senders.environment(index, sender);
+        let began = Instant::now();
         let outcome = evm.transact_unrewarded(environment).ok()?;
+        let took = began.elapsed();
         let reads = evm.database().take_reads();
-        (!reads.met_storage).then_some(Speculation { outcome, reads })
+        (!reads.met_storage).then_some(Speculation { outcome, reads, took })
     }
 
     /// Executes a transaction for its reads alone, on whatever state there is. Earlier transactions
@@ -533,10 +527,7 @@ impl Job {
             self.statuses.take_over(index);
             return;
         }
-        let (max, gas) = match self.in_rounds {
-            true => (ROUNDS_WAIT_MAX, ROUNDS_WAIT_MAX_GAS),
-            false => (WAIT_MAX, WAIT_MAX_GAS),
-        };
+        let (max, gas) = longest_wait(self.is_listed(), self.in_rounds);
         if waiting("wait.ahead_ns", || self.statuses.wait(index, max)) {
             self.wasted.fetch_add(gas, SeqCst);
         }
@@ -553,8 +544,10 @@ impl Job {
         sum.fetch_add(gas, SeqCst);
         if !holds {
             self.statuses.reject(index);
-            let state = &speculation.outcome.result.state;
-            self.sources.published.retract(position(index), state);
+            if !self.is_listed() {
+                let state = &speculation.outcome.result.state;
+                self.sources.published.retract(position(index), state);
+            }
         }
         if let Some(callee) = self.block.transactions[index].to() {
             self.statuses.with_order(|order| order.judge(callee, holds));
@@ -563,6 +556,9 @@ impl Job {
 
     /// Adds to the experience: contracts whose calls conflicted, and whether values were missing.
     pub fn note_experience(&self, experience: &Experience) {
+        if self.is_listed() {
+            return;
+        }
         self.statuses.with_order(|order| {
             experience.note(self.block.id.number, order.hot_callees());
         });

@@ -23,6 +23,10 @@
 //! * The fee to the beneficiary is added at the commit ([`crate::block::evm::Unrewarded`]).
 //! * Calls of a contract whose results keep failing to hold are left to the engine, and what is
 //!   executed for nothing is bounded by gas.
+//! * If a block's access list drives it, transactions are executed on the list's values instead of
+//!   one another's writes ([`crate::ahead::listed`]). Nothing depends on anything then, so those that
+//!   may be long come first. The first result that does not hold shows that the list is wrong: the
+//!   rest of the block is executed as if there were none.
 //! * Errors are never taken from a result: the engine executes the transaction and finds its own.
 
 mod advice;
@@ -30,6 +34,7 @@ mod experience;
 mod fiber;
 mod job;
 mod order;
+mod outcome;
 mod pool;
 mod reader;
 mod rounds;
@@ -43,26 +48,34 @@ pub use job::position;
 pub use pool::Prewarmers;
 
 use crate::{
-    ahead::{predict::Predictor, read_ahead::system_slots, senders::Senders},
+    ahead::{
+        listed::Listed,
+        predict::Predictor,
+        read_ahead::system_slots,
+        senders::{Senders, SharedSenders},
+    },
     metrics as names,
     state::{
+        BlockState, StateReader,
+        listed::ListedState,
         parent::{ParentState, StateKey},
         published::Published,
         reads::{SharedBlockHashes, Sources},
     },
 };
 use alloy_evm::EvmEnv;
-use job::{Job, Runner, Speculation, Turn};
+use job::{Job, Runner, Turn};
 use metrics::counter;
+use outcome::Speculation;
 use pool::Posted;
 use status::Claim;
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 use tandem_chain::{Block, Header};
 use tandem_primitives::{B256, keccak256};
-use tracing::Span;
+use tracing::{Span, debug};
 
 /// Minimum number of transactions for execution ahead. Smaller blocks are executed in order.
-const TRANSACTIONS_MIN: usize = 5;
+pub const TRANSACTIONS_MIN: usize = 5;
 
 /// Inputs of execution ahead besides the block: threads, and the state from any thread.
 pub struct Ahead<'a> {
@@ -81,6 +94,8 @@ pub struct Ahead<'a> {
     pub predictor: Option<Arc<Predictor>>,
     /// Whether reads of far state are made in rounds.
     pub in_rounds: bool,
+    /// Access list that drives the block.
+    pub listed: Option<Listed>,
 }
 
 impl<'a> Ahead<'a> {
@@ -90,18 +105,35 @@ impl<'a> Ahead<'a> {
         if self.threads.is_empty() || block.transactions.len() < TRANSACTIONS_MIN {
             return None;
         }
+        let (senders, listed) = (senders.share(), self.listed.clone());
+        let listed_state = listed.as_ref().map(|listed| listed.state.clone());
+        let job = self.job(block, &senders, &env, listed_state);
+        let posted = self.threads.post(job, self.span.clone());
+        let (block, conflict) = (block.clone(), None);
+        Some(Turns { posted, runner: Runner::default(), listed, block, senders, env, conflict })
+    }
+
+    fn job(
+        &self,
+        block: &Arc<Block>,
+        senders: &SharedSenders,
+        env: &EvmEnv,
+        listed: Option<Arc<ListedState>>,
+    ) -> Arc<Job> {
         let (parent, block_hashes) = (self.parent.clone(), self.block_hashes.clone());
-        let sources = Sources { published: Published::new(), parent, block_hashes };
+        let is_listed = listed.is_some();
+        let sources = Sources { published: Published::new(), listed, parent, block_hashes };
         let is_far = self.in_rounds && self.parent.is_far();
-        let in_rounds = is_far && self.threads.experience().rounds_pay();
-        let (advice, predictor) = (self.advice.clone(), self.predictor.clone());
-        let told = (advice, predictor);
-        let sources = Arc::new(sources);
+        let in_rounds = !is_listed && is_far && self.threads.experience().rounds_pay();
+        // The workers know the list's values, and all reads are foretold.
+        let told = match is_listed {
+            true => (None, None),
+            false => (self.advice.clone(), self.predictor.clone()),
+        };
         let experience = self.threads.experience();
-        let job =
-            Job::new(block.clone(), senders.share(), env, sources, told, in_rounds, experience);
-        let posted = self.threads.post(Arc::new(job), self.span.clone());
-        Some(Turns { posted, runner: Runner::default() })
+        let (block, senders, env) = (block.clone(), senders.clone(), env.clone());
+        let sources = Arc::new(sources);
+        Arc::new(Job::new(block, senders, env, sources, told, in_rounds, experience))
     }
 
     /// Reads the slots of the block's system calls that are not in memory, in one call if the state
@@ -128,26 +160,74 @@ pub struct Turns<'a> {
     posted: Posted<'a>,
     /// Runner for transactions that the engine itself executes ahead.
     runner: Runner,
+    /// Access list that drove the block at its beginning.
+    listed: Option<Listed>,
+    block: Arc<Block>,
+    senders: SharedSenders,
+    env: EvmEnv,
+    /// First transaction whose result on the list's values did not hold.
+    conflict: Option<usize>,
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        if let Some(listed) = &self.listed {
+            listed.stop();
+        }
+        #[cfg(test)]
+        self.note_counts();
+    }
 }
 
 #[cfg(test)]
-impl Drop for Turns<'_> {
-    fn drop(&mut self) {
+impl Turns<'_> {
+    fn note_counts(&self) {
         let counts = &self.job().counts;
         let counts = [&counts.speculated, &counts.committed, &counts.conflicts];
         tests::COUNTS.set(counts.map(|count| count.load(SeqCst)));
     }
 }
 
-impl Turns<'_> {
-    /// Returns the sources to which the block's state publishes.
-    pub fn sources(&self) -> &Arc<Sources> {
-        &self.job().sources
+impl<'a> Turns<'a> {
+    /// Returns the sources to which the block's state publishes, if transactions read there.
+    pub fn sources(&self) -> Option<&Arc<Sources>> {
+        Some(&self.job().sources).filter(|sources| sources.listed.is_none())
+    }
+
+    /// Returns whether transactions are executed on the values of the block's access list.
+    pub fn follows_list(&self) -> bool {
+        self.job().is_listed()
+    }
+
+    /// Leaves the access list, which is wrong before this transaction. The rest of the block is
+    /// executed as if there were no list, on the block's state so far.
+    pub fn leave_list<R: StateReader>(
+        &mut self,
+        ahead: &Ahead<'a>,
+        index: usize,
+        state: &BlockState<'_, R>,
+    ) {
+        counter!(names::ACCESS_LISTS, "outcome" => "left").increment(1);
+        debug!(block.number = self.block.id.number, index, "the access list is wrong");
+        self.conflict = Some(index);
+        if let Some(listed) = &self.listed {
+            listed.stop();
+        }
+        let job = ahead.job(&self.block, &self.senders, &self.env, None);
+        state.publish_all(&job.sources.published, position(index) - 1);
+        self.job().close();
+        job.begin_at(index, &self.job().counts);
+        self.posted = ahead.threads.post(job, ahead.span.clone());
+        self.runner = Runner::default();
     }
 
     /// Records the outcome in the current span and in the metrics.
     pub fn record(&self) {
         let (span, counts) = (Span::current(), &self.job().counts);
+        span.record("listed", self.listed.is_some());
+        if let Some(index) = self.conflict {
+            span.record("list.left_at", index);
+        }
         for (name, outcome, count) in [
             ("speculated", "executed", &counts.speculated),
             ("committed", "committed", &counts.committed),

@@ -4,7 +4,7 @@ use super::status::Order;
 use crate::ahead::senders::SharedSenders;
 use alloy_consensus::Transaction as _;
 use alloy_primitives::map::AddressMap;
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 use tandem_chain::Block;
 use tandem_primitives::{Address, BlockNumber};
 
@@ -22,6 +22,8 @@ pub struct BlockOrder {
     callees: AddressMap<Score>,
     /// Contracts that were hot in recent blocks.
     hot: AddressMap<BlockNumber>,
+    /// Transactions in the order of their execution, if none depends on another one.
+    independent: Option<std::vec::IntoIter<usize>>,
 }
 
 /// Results of calls to an address that held, and that conflicted.
@@ -42,7 +44,19 @@ impl BlockOrder {
     /// Creates the order of a block, with the contracts that were hot in recent blocks.
     pub fn new(block: Arc<Block>, senders: SharedSenders, hot: AddressMap<BlockNumber>) -> Self {
         let (last_of, callees) = (AddressMap::default(), AddressMap::default());
-        Self { block, senders, previous: Vec::new(), last_of, callees, hot }
+        let (previous, independent) = (Vec::new(), None);
+        Self { block, senders, previous, last_of, callees, hot, independent }
+    }
+
+    /// Returns the order of a block whose transactions do not depend on one another, because its
+    /// access list says what each reads. Those that may be long come first, so that no thread has
+    /// one left when all others are done.
+    pub fn of_listed(block: Arc<Block>, senders: SharedSenders) -> Self {
+        let mut order: Vec<_> = (0..block.transactions.len()).collect();
+        // The sort is stable: the engine needs the first ones first.
+        order.sort_by_key(|index| Reverse(block.transactions[*index].gas_limit()));
+        let independent = Some(order.into_iter());
+        Self { independent, ..Self::new(block, senders, AddressMap::default()) }
     }
 
     /// Notes whether the result of a call held.
@@ -76,6 +90,10 @@ impl Order for BlockOrder {
         }
         let previous = self.previous[index];
         Ok((previous != NONE).then_some(previous))
+    }
+
+    fn next_independent(&mut self) -> Option<Option<usize>> {
+        Some(self.independent.as_mut()?.next())
     }
 
     fn is_left(&self, index: usize) -> bool {

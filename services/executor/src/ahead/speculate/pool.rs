@@ -78,7 +78,7 @@ impl Prewarmers {
 
 impl Drop for Posted<'_> {
     fn drop(&mut self) {
-        self.shared.posted.lock().job = None;
+        self.shared.posted.lock().job.take_if(|(job, _)| Arc::ptr_eq(job, &self.job));
         self.job.close();
         self.job.note_experience(self.experience);
     }

@@ -76,6 +76,12 @@ pub trait Order {
 
     /// Returns whether the transaction is left to the engine.
     fn is_left(&self, index: usize) -> bool;
+
+    /// Returns the next transaction if none depends on another one: `None` inside if there is none
+    /// left. Each is returned once.
+    fn next_independent(&mut self) -> Option<Option<usize>> {
+        None
+    }
 }
 
 /// Next work of a thread.
@@ -178,6 +184,13 @@ impl<R, O: Order> Statuses<R, O> {
         }
         let is_open = |index: usize| self.slots[index].is(OPEN);
         let committed = self.committed.load(SeqCst);
+        while let Some(next) = order.next_independent() {
+            let Some(index) = next else { return Claim::Nothing };
+            // The engine is about to take those that it leads with.
+            if index >= committed + self.lead && self.slots[index].change(OPEN, RUNNING) {
+                return Claim::Run(index);
+            }
+        }
         *from = (*from).max(committed + self.lead);
         while *from < self.slots.len() && !is_open(*from) {
             *from += 1;

@@ -25,6 +25,7 @@ fn check(case: &Case) -> u64 {
         advice: None,
         predictor: None,
         in_rounds: true,
+        listed: None,
     };
     let got = run(case, &case.state, Some(&ahead));
     assert_eq!(format!("{:?}", want.0), format!("{:?}", got.0));
@@ -37,7 +38,8 @@ fn check(case: &Case) -> u64 {
 fn work_alone(case: &Case) -> (u64, u64) {
     let parent = Arc::new(case.state.with(Trouble::Delay, 1).far(true));
     let (published, block_hashes) = (Published::new(), Arc::new(block_hash));
-    let sources = Arc::new(Sources { published, parent: parent.clone(), block_hashes });
+    let sources =
+        Arc::new(Sources { published, listed: None, parent: parent.clone(), block_hashes });
     let senders = Senders::known(case.block.clone(), &case.signers);
     let env = crate::block::evm::evm_env(&case.spec, &case.block.header);
     let experience = Experience::default();
@@ -160,6 +162,7 @@ fn the_slots_of_system_calls_take_one_call() {
             advice: None,
             predictor: None,
             in_rounds,
+            listed: None,
         };
         // The second time they are in memory.
         ahead.read_for_system_calls(&header);

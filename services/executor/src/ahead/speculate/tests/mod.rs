@@ -3,6 +3,7 @@
 
 mod blocks;
 mod far;
+mod listed;
 mod schedules;
 mod state;
 
@@ -122,6 +123,7 @@ fn run_ahead(
         advice: None,
         predictor: Some(Arc::default()),
         in_rounds,
+        listed: None,
     };
     COUNTS.set([0; 3]);
     let seen = run(case, &engine, Some(&ahead));
@@ -176,6 +178,7 @@ fn the_workers_are_told_of_no_other_keys_than_results_change() {
             advice: Some(advice),
             predictor: None,
             in_rounds: false,
+            listed: None,
         };
         let (executed, diff, _) = run(&case, &case.state, Some(&ahead));
         let [speculated, committed, _] = COUNTS.get();
@@ -292,6 +295,7 @@ fn few_transactions_or_no_threads_are_executed_in_order() {
             advice: None,
             predictor: None,
             in_rounds: false,
+            listed: None,
         };
         let senders = Senders::known(block.clone(), &case.signers);
         let env = crate::block::evm::evm_env(&case.spec, &block.header);

@@ -27,6 +27,8 @@ pub struct Memory {
     near: Option<Mutex<HashSet<StateKey>>>,
     /// Number of calls for several keys.
     pub calls: AtomicU64,
+    /// Number of their keys.
+    pub keys: AtomicU64,
 }
 
 /// Occasional trouble of a read.
@@ -125,6 +127,7 @@ impl ParentState for Memory {
 
     fn read_together(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, Error> {
         self.calls.fetch_add(1, Relaxed);
+        self.keys.fetch_add(keys.len() as u64, Relaxed);
         let values = keys.iter().map(|key| self.value(key)).collect::<Result<_, _>>()?;
         if let Some(near) = &self.near {
             near.lock().extend(keys);

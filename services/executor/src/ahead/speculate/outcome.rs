@@ -1,0 +1,64 @@
+//! Outcomes of execution ahead: results, their numbers, and the time that the engine waits for one.
+
+use crate::{block::evm::Unrewarded, state::reads::Reads};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    time::Duration,
+};
+
+/// Maximum time the engine waits for a transaction running elsewhere. Execution on outdated values
+/// can run to the gas limit, although the real transaction is short.
+const WAIT_MAX: Duration = Duration::from_millis(4);
+/// Gas charged as waste for a transaction that the engine waited for in vain.
+const WAIT_MAX_GAS: u64 = 4_000_000;
+/// Same as [`WAIT_MAX`] in rounds, where the transaction waits for reads that the engine would wait
+/// for as well.
+const ROUNDS_WAIT_MAX: Duration = Duration::from_millis(20);
+/// Same as [`WAIT_MAX_GAS`] in rounds. A few waits in vain end the waiting in this block.
+const ROUNDS_WAIT_MAX_GAS: u64 = 500_000;
+/// Same as [`WAIT_MAX`] if a transaction is executed on the values of an access list. Such values
+/// are not outdated.
+const LISTED_WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// Result of a transaction executed ahead of its turn.
+pub struct Speculation {
+    /// Outcome if its reads still hold.
+    pub outcome: Unrewarded,
+    /// Reads of the execution.
+    pub reads: Reads,
+    /// Time that the execution took.
+    pub took: Duration,
+}
+
+/// Numbers of a block's transactions by outcome.
+#[derive(Default)]
+pub struct Counts {
+    /// Transactions executed ahead of their turn.
+    pub speculated: AtomicU64,
+    /// Transactions with results committed unchanged.
+    pub committed: AtomicU64,
+    /// Transactions with results that no longer held.
+    pub conflicts: AtomicU64,
+}
+
+impl Counts {
+    /// Takes over the numbers of the same block so far.
+    pub fn take_from(&self, former: &Self) {
+        for (own, former) in [
+            (&self.speculated, &former.speculated),
+            (&self.committed, &former.committed),
+            (&self.conflicts, &former.conflicts),
+        ] {
+            own.store(former.load(SeqCst), SeqCst);
+        }
+    }
+}
+
+/// Returns the time that the engine waits for a transaction, and the gas that a wait in vain counts as.
+pub fn longest_wait(is_listed: bool, in_rounds: bool) -> (Duration, u64) {
+    match (is_listed, in_rounds) {
+        (true, _) => (LISTED_WAIT_MAX, WAIT_MAX_GAS),
+        (false, true) => (ROUNDS_WAIT_MAX, ROUNDS_WAIT_MAX_GAS),
+        (false, false) => (WAIT_MAX, WAIT_MAX_GAS),
+    }
+}
