@@ -12,6 +12,7 @@ use crate::clocks::{Clock, Observations, align, ready_ns};
 use crate::doubt::Doubt;
 use crate::filter::Filter;
 use crate::intervals::Intervals;
+use crate::listed::ListedBlocks;
 use crate::model::{Attribute, Problems, Span, TraceId};
 use crate::notes::notes;
 use crate::payloads::{Index, Payload};
@@ -97,6 +98,7 @@ pub(crate) struct Aggregate {
     timeline_spans: usize,
     /// Whether any payload has spans that count by their children, and children.
     has_children: bool,
+    listed: ListedBlocks,
 }
 
 impl Aggregate {
@@ -111,6 +113,7 @@ impl Aggregate {
             filtered: 0,
             timeline_spans: 0,
             has_children: false,
+            listed: ListedBlocks::default(),
         }
     }
 
@@ -130,6 +133,10 @@ impl Aggregate {
         found.retain(|one| filter.admits(&spans[one.root], block_number(&index, one)));
         self.filtered += all - found.len();
         found.drain(..found.len().saturating_sub(self.options.limit));
+        let admitted: HashSet<TraceId> =
+            found.iter().map(|payload| spans[payload.root].trace_id).collect();
+        let admitted = spans.iter().filter(|span| admitted.contains(&span.trace_id));
+        admitted.for_each(|span| self.listed.add(span));
         let mut seen = HashSet::new();
         for payload in &found {
             let analysed = self.payload(&index, &spans, payload, &mut seen);
@@ -282,6 +289,7 @@ impl Aggregate {
             limit: self.options.limit,
         };
         report.notes = notes(&report);
+        report.notes.extend(self.listed.note());
         report
     }
 

@@ -44,6 +44,7 @@ mod critical_path;
 mod doubt;
 mod filter;
 mod intervals;
+mod listed;
 mod model;
 mod notes;
 mod payloads;
