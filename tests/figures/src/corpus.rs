@@ -36,7 +36,7 @@ impl Corpus {
     /// # Errors
     /// If a file is missing or has another format.
     pub fn load(folder: &Path, blocks_max: usize) -> anyhow::Result<Self> {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = name_of(folder);
         let file = folder.join("payloads.jsonl.gz");
         let file = File::open(&file).with_context(|| format!("open {}", file.display()))?;
         let lines = BufReader::new(GzDecoder::new(file)).lines().take(blocks_max);
@@ -53,6 +53,16 @@ impl Corpus {
     /// If a block is not VALID, or a call gets no answer.
     pub fn replay(&self, node: &Node, gap: Duration) -> anyhow::Result<Vec<f64>> {
         self.replay_with(node, gap, |_| Ok(()))
+    }
+
+    /// Returns the number of blocks.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns the bodies of the newPayload requests.
+    pub fn bodies(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.body.as_str())
     }
 
     /// As [`Corpus::replay`], and calls `after` with the number of each block that became the head.
@@ -89,6 +99,11 @@ impl Corpus {
     }
 }
 
+/// Returns the name of a corpus: that of its folder.
+pub fn name_of(folder: &Path) -> String {
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 fn entry(line: &str) -> anyhow::Result<Entry> {
     let value: Value = serde_json::from_str(line)?;
     let method = value["method"].as_str().context("no method")?;
@@ -102,8 +117,10 @@ fn entry(line: &str) -> anyhow::Result<Entry> {
     if version >= 4 {
         params.push(value["executionRequests"].clone());
     }
+    // forkchoiceUpdatedV3 came with newPayloadV3 and stayed until V5.
+    let forkchoice_version = if version >= 5 { 4 } else { version.min(3) };
     let body = request(method, &Value::Array(params));
-    Ok(Entry { hash, forkchoice_version: version.min(3), body })
+    Ok(Entry { hash, forkchoice_version, body })
 }
 
 /// Measures two sides in turn, `rounds` times; each side goes first equally often.

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+mod amsterdam;
 mod blocks;
 mod client;
 mod corpus;
@@ -14,6 +15,7 @@ mod operations;
 mod repairs;
 mod rounds;
 mod seeing;
+mod sides;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
@@ -64,6 +66,8 @@ enum Topic {
     Rounds,
     /// What traces say about a node, and what recording costs
     Seeing,
+    /// Blocks with access lists: speed with and without them, wrong ones
+    Amsterdam,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
     NeighbourCalls,
@@ -114,6 +118,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Topic::Seeing => {
             report.head(seed, quick);
             seeing::measure(&setting, &mut report);
+        }
+        Topic::Amsterdam => {
+            report.head(seed, quick);
+            amsterdam::measure(&setting, geth.as_deref(), &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);

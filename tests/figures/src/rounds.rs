@@ -5,9 +5,10 @@
 use crate::{
     Setting,
     client::series,
-    corpus::{Corpus, in_turn, ratio},
+    corpus::{Corpus, name_of},
     figure::{Figure, Limit, Report},
     node::{Kind, Node},
+    sides::{Side, WARMUP, compare},
 };
 use anyhow::Context as _;
 use std::{
@@ -19,15 +20,10 @@ use tandem_overlap::stats::quantile;
 
 /// Workloads with limits.
 const WORKLOADS: [&str; 6] = ["eth", "erc20", "storage", "mixed", "wide", "hot"];
-/// First blocks of a corpus that do not count: caches and predictions are new.
-const WARMUP: usize = 10;
 
 const NO_SYNC: &str = "[storage_writer]\nsync = false\n";
 const DELAY: &str = "[storage_writer]\nsync = false\nread_delay_micros = 150\n";
 const ONE_BY_ONE: &str = "[policies]\nreads = \"one-by-one\"\n";
-
-/// One side of a comparison: kind, binary, settings.
-type Side<'a> = (Kind, &'a Path, String);
 
 /// Measures all figures on the available corpora.
 pub fn measure(setting: &Setting, geth: Option<&Path>, report: &mut Report) {
@@ -82,32 +78,6 @@ fn corpora(setting: &Setting) -> Vec<PathBuf> {
         .collect();
     found.sort();
     if found.is_empty() { vec![setting.demo.clone()] } else { found }
-}
-
-fn name_of(folder: &Path) -> String {
-    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// Replays a corpus on both sides alternately; each side goes first equally often.
-fn compare(
-    setting: &Setting,
-    name: &str,
-    folder: &Path,
-    this: Side<'_>,
-    that: Side<'_>,
-    limit: Limit,
-) -> anyhow::Result<Vec<Figure>> {
-    let corpus = Corpus::load(folder, usize::MAX)?;
-    let rounds = if setting.quick { 2 } else { 6 };
-    let replay = |(kind, binary, config): &Side<'_>| {
-        let node = Node::start_kind(*kind, binary, &corpus.genesis, config)?;
-        let mut times = corpus.replay(&node, Duration::from_millis(20))?;
-        anyhow::Ok(times.split_off(WARMUP.min(times.len() / 2)))
-    };
-    let (with, without) = in_turn(rounds, || replay(&this), || replay(&that))?;
-    let estimate = ratio(&with, &without, setting.seed)?;
-    let note = format!("{rounds} rounds of {} blocks", estimate.blocks);
-    Ok(vec![Figure::estimate(name, estimate, limit).note(note)])
 }
 
 /// Counts rounds and calls of each block in six processes.
