@@ -37,6 +37,46 @@ pub fn fork_id(
     ForkId { hash: crc.finalize().to_be_bytes(), next: 0 }
 }
 
+/// Forks are times from this number on, blocks below it: the time of mainnet's genesis (EIP-6122).
+const TIMES_BEGIN: u64 = 1_438_269_973;
+
+/// Returns whether a peer with this fork id is on the own chain, as EIP-2124 decides it: at the same
+/// forks, behind and aware of the next fork, or ahead. The other arguments are those of [`fork_id`].
+pub fn is_compatible(
+    genesis: (B256, u64),
+    block_forks: &[u64],
+    time_forks: &[u64],
+    head: (u64, u64),
+    remote: ForkId,
+) -> bool {
+    let ((genesis_hash, genesis_time), (head_number, head_time)) = (genesis, head);
+    let mut crc = Hasher::new();
+    crc.update(genesis_hash.as_slice());
+    let blocks = sorted(block_forks, 0).into_iter().map(|fork| (fork, fork <= head_number));
+    let times = sorted(time_forks, genesis_time).into_iter().map(|fork| (fork, fork <= head_time));
+    let mut here = true;
+    for (fork, passed) in blocks.chain(times) {
+        let same = crc.clone().finalize().to_be_bytes() == remote.hash;
+        if same && passed {
+            // The peer is behind. It must know the fork that this node has passed next.
+            return remote.next == fork;
+        }
+        if same {
+            // The peer is here, or ahead of this node if the fork is not the next one.
+            return !here || !passed_by(head, remote.next);
+        }
+        here &= passed;
+        crc.update(&fork.to_be_bytes());
+    }
+    let same = crc.finalize().to_be_bytes() == remote.hash;
+    same && (!here || !passed_by(head, remote.next))
+}
+
+/// Returns whether this node has passed a fork that it does not know.
+fn passed_by((number, time): (u64, u64), fork: u64) -> bool {
+    fork > 0 && if fork >= TIMES_BEGIN { fork <= time } else { fork <= number }
+}
+
 fn sorted(forks: &[u64], above: u64) -> Vec<u64> {
     let mut forks: Vec<_> = forks.iter().copied().filter(|&fork| fork > above).collect();
     forks.sort_unstable();
@@ -75,6 +115,63 @@ mod tests {
             let id = fork_id((genesis, 0), &blocks, &times, (number, time));
             assert_eq!(id, ForkId { hash: hash.to_be_bytes(), next }, "at {number}, {time}");
         }
+    }
+
+    /// Cases of EIP-2124, section "Test cases", and their like for forks at times.
+    #[test]
+    fn peers_are_judged_as_the_eip_says() {
+        let genesis = b256!("0xd4e56740f876aef8c010b86a40d5f56745a118d0906a34e69aec8c0db1cb8fa3");
+        let until_petersburg = [1_150_000, 1_920_000, 2_463_000, 2_675_000, 4_370_000, 7_280_000];
+        let times = [1_681_338_455, 1_710_338_135];
+        let after = 1_700_000_000;
+        let cases: [(u64, u64, u32, u64, bool); 20] = [
+            // Same forks, nothing announced, or a fork that this node does not know of.
+            (7_987_396, 0, 0x668d_b0af, 0, true),
+            (7_987_396, 0, 0x668d_b0af, u64::MAX, true),
+            // The peer knows Petersburg, or not yet, or announces something else.
+            (7_279_999, 0, 0xa00b_c324, 0, true),
+            (7_279_999, 0, 0xa00b_c324, 7_280_000, true),
+            (7_279_999, 0, 0xa00b_c324, u64::MAX, true),
+            // The peer is behind, and knows the next fork.
+            (7_987_396, 0, 0xa00b_c324, 7_280_000, true),
+            (7_987_396, 0, 0x3edd_5b10, 4_370_000, true),
+            // The peer is ahead.
+            (7_279_999, 0, 0x668d_b0af, 0, true),
+            (4_369_999, 0, 0xa00b_c324, 0, true),
+            (4_369_999, 0, 0x668d_b0af, 7_987_400, true),
+            // The peer is behind, and does not know the next fork.
+            (7_987_396, 0, 0xa00b_c324, 0, false),
+            (7_987_396, 0, 0x5cdd_c0e1, 0, false),
+            (7_279_999, 0, 0x5cdd_c0e1, 0, false),
+            // The peer is on another chain.
+            (7_987_396, 0, 0xafec_6b27, 0, false),
+            // The peer has forked where this node has not.
+            (88_888_888, 0, 0x668d_b0af, 88_888_888, false),
+            (7_279_999, 0, 0xa00b_c324, 7_279_999, false),
+            // The same at times.
+            (20_000_000, after, 0x668d_b0af, 1_681_338_455, true),
+            (20_000_000, after, 0x668d_b0af, 1_681_338_456, false),
+            (20_000_000, after, 0x668d_b0af, 0, false),
+            (20_000_000, after, 0x3edd_5b10, 4_370_000, true),
+        ];
+        for (number, time, hash, next, expected) in cases {
+            let remote = ForkId { hash: hash.to_be_bytes(), next };
+            let known = if time == 0 { &[][..] } else { &times };
+            let got = is_compatible((genesis, 0), &until_petersburg, known, (number, time), remote);
+            assert_eq!(got, expected, "at {number}, {time}: {remote:?}");
+        }
+        let known = [1_150_000, 1_920_000, 2_463_000, 2_675_000, 4_370_000, 7_280_000];
+        let ours = |head| fork_id((genesis, 0), &known, &times, head);
+        for (head, peer) in [
+            ((20_000_000, after), (20_000_000, 1_710_338_135)),
+            ((20_000_000, 1_710_338_135), (20_000_000, after)),
+            ((20_000_000, after), (20_000_000, after)),
+        ] {
+            assert!(is_compatible((genesis, 0), &known, &times, head, ours(peer)), "{head:?}");
+        }
+        let next = after - 1;
+        let remote = ForkId { next, ..ours((20_000_000, after)) };
+        assert!(!is_compatible((genesis, 0), &known, &times, (20_000_000, after), remote));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use alloy_primitives::{B256, B512, keccak256};
 use rand::Rng;
 use secp256k1::{
     Message, SECP256K1, SecretKey,
+    ecdh::shared_secret_point,
     ecdsa::{RecoverableSignature, RecoveryId},
 };
 use std::fmt;
@@ -69,7 +70,7 @@ impl NodeKey {
     }
 
     /// Signs a hash: `r ‖ s ‖ recovery id`.
-    pub(crate) fn sign_recoverable(&self, hash: B256) -> [u8; 65] {
+    pub fn sign_recoverable(&self, hash: B256) -> [u8; 65] {
         let signature =
             SECP256K1.sign_ecdsa_recoverable(Message::from_digest(hash.0), &self.secret);
         let (recovery, compact) = signature.serialize_compact();
@@ -77,6 +78,13 @@ impl NodeKey {
         bytes[..64].copy_from_slice(&compact);
         bytes[64] = i32::from(recovery) as u8;
         bytes
+    }
+
+    /// Returns the secret that this node shares with the owner of `other`: the x coordinate of the
+    /// agreed point. Returns `None` when `other` is not a point of the curve.
+    pub fn agree(&self, other: &PublicKey) -> Option<B256> {
+        let point = shared_secret_point(&point(other)?, &self.secret);
+        point.first_chunk().map(|x: &[u8; 32]| B256::from(*x))
     }
 
     /// Signs a hash: `r ‖ s`.
@@ -97,7 +105,10 @@ impl fmt::Debug for NodeKey {
 }
 
 /// Recovers the key that signed a hash.
-pub(crate) fn recover(hash: B256, signature: &[u8; 65]) -> Result<PublicKey, PacketError> {
+///
+/// # Errors
+/// [`PacketError::Signature`] if no key made the signature.
+pub fn recover(hash: B256, signature: &[u8; 65]) -> Result<PublicKey, PacketError> {
     let recover = || {
         let recovery = RecoveryId::try_from(i32::from(signature[64]))?;
         let signature = RecoverableSignature::from_compact(&signature[..64], recovery)?;
@@ -112,9 +123,13 @@ pub(crate) fn uncompressed(key: &secp256k1::PublicKey) -> PublicKey {
 
 /// Returns whether these 64 bytes are a point of the curve.
 pub(crate) fn is_on_curve(key: &PublicKey) -> bool {
+    point(key).is_some()
+}
+
+fn point(key: &PublicKey) -> Option<secp256k1::PublicKey> {
     let mut bytes = [4; 65];
     bytes[1..].copy_from_slice(key.as_slice());
-    secp256k1::PublicKey::from_byte_array_uncompressed(bytes).is_ok()
+    secp256k1::PublicKey::from_byte_array_uncompressed(bytes).ok()
 }
 
 #[cfg(test)]
@@ -130,6 +145,14 @@ mod tests {
         assert_eq!(bucket(&own, &B256::with_last_byte(3)), Some(1));
         assert_eq!(bucket(&own, &B256::repeat_byte(0xff)), Some(255));
         assert_eq!(bucket(&own, &B256::repeat_byte(0x7f)), Some(254));
+    }
+
+    #[test]
+    fn two_nodes_agree_on_a_secret_and_refuse_points_off_the_curve() {
+        let [a, b] = [1, 2].map(|byte| NodeKey::from_bytes([byte; 32]).unwrap());
+        assert_eq!(a.agree(b.public()).unwrap(), b.agree(a.public()).unwrap());
+        assert_ne!(a.agree(a.public()), a.agree(b.public()));
+        assert_eq!(a.agree(&PublicKey::ZERO), None);
     }
 
     #[test]
