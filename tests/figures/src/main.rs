@@ -64,7 +64,7 @@ enum Topic {
     Operations,
     /// Six processes, far state and the number of calls for it
     Rounds,
-    /// What traces say about a node, and what recording costs
+    /// Truth of the traces of a node, and the cost of recording them
     Seeing,
     /// Blocks with access lists: speed with and without them, wrong ones
     Amsterdam,

@@ -249,7 +249,7 @@ async fn jaeger_answers_what_was_exported_and_finds_payloads_by_their_verdict() 
                 by_verdict.entry(verdict.clone()).or_default().insert(trace.clone());
             }
         }
-        // What an idle node does is not traced.
+        // An idle node has no traces.
         let count = || SERVICES.map(|service| jaeger.traces(service, tag).len());
         let before = count();
         tokio::time::sleep(IDLE).await;
