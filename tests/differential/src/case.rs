@@ -258,9 +258,7 @@ fn targets(beneficiary: Address, rng: &mut StdRng) -> Vec<Address> {
     let mut targets: Vec<_> = (0..CONTRACTS).map(contract).collect();
     targets.extend(targets.clone());
     targets.extend(signers().iter().map(|signer| signer.address));
-    targets.extend(
-        (1..=0x12).map(|index| Address::with_last_byte(index)).filter(|_| rng.random_ratio(1, 4)),
-    );
+    targets.extend((1..=0x12).map(Address::with_last_byte).filter(|_| rng.random_ratio(1, 4)));
     targets.push(Address::left_padding_from(&[1, 0]));
     targets.push(beneficiary);
     // Accounts that do not exist, and the caller of system calls.

@@ -55,7 +55,7 @@ pub fn find(path: Option<&std::ffi::OsStr>, home: Option<&std::ffi::OsStr>) -> O
 /// Returns the input of `evm t8n`.
 pub fn input(case: &Case, genesis_hash: B256) -> Value {
     let mut list = Vec::new();
-    let items: usize = case.transactions.iter().map(|raw| item_len(raw)).sum();
+    let items: usize = case.transactions.iter().map(item_len).sum();
     alloy_rlp::Header { list: true, payload_length: items }.encode(&mut list);
     for raw in &case.transactions {
         // A legacy transaction is an RLP list itself, the others are strings.
