@@ -1,0 +1,48 @@
+//! Sessions with peers over RLPx: who may have one, handshake, requests in both directions, end.
+//!
+//! ```text
+//!  peers ─TCP─► accept ── Admission ──┐                       ┌─► Session: reads, decides, writes
+//!  peers ◄─TCP─ dial ◄── Dialler ─────┴─► Link: keys, Hello, ─┤      │  ▲
+//!                 ▲                       Status; Admission   │      │  └── Peer::request ── owner
+//!  peer-table ────┴── candidates, connected peers ────────────┘      └──► BlockSource (answers)
+//! ```
+//!
+//! * **Role.** Keeps sessions with limits by number, direction and subnet. Speaks eth/69 to 71. It
+//!   answers headers, bodies, receipts and access lists from a [`BlockSource`], and asks peers for
+//!   the same through [`Peer::request`]. snap is not offered, as no service can answer it.
+//! * **Inputs.** Connections; [`ChainStatus`] of the own chain; peers to dial, from the
+//!   configuration and from peer-table.
+//! * **Outputs.** Answers; the number of connected peers, for peer-table.
+//! * **Overload.** A connection beyond a limit is closed before a byte is read. A handshake has one
+//!   deadline for all of it, so a peer gains no time by sending single bytes. A session is read at
+//!   the pace of [`Config::messages_per_second_max`], and not while
+//!   [`Config::answers_max`] of its requests are being answered. A message that nobody asked for has
+//!   at most 1 MiB; memory for one grows with the bytes that have arrived. Requests and messages to
+//!   a peer wait in bounded queues. A peer that does not read, answer or send in time loses its
+//!   session.
+//! * **Threads.** One of its own has the sockets and the cryptography. Few of the lowest priority
+//!   read blocks for peers.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod admission;
+mod answer;
+mod chain;
+mod config;
+mod dial;
+mod error;
+mod link;
+mod metrics;
+mod service;
+mod session;
+mod table;
+
+pub use admission::Direction;
+pub use chain::{BlockSource, ChainStatus, StatusError};
+pub use config::Config;
+pub use dial::PeerAddress;
+pub use error::{Error, SessionError};
+pub use metrics::describe as describe_metrics;
+pub use service::{Deps, PeerSessions};
+pub use session::{Answer, Peer, PeerInfo, Request, RequestError};

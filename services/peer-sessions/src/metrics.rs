@@ -1,0 +1,28 @@
+//! Names and descriptions of the metrics.
+
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+
+pub const SESSIONS: &str = "tandem_peer_sessions_sessions";
+pub const REFUSED: &str = "tandem_peer_sessions_refused_total";
+pub const ENDED: &str = "tandem_peer_sessions_ended_total";
+pub const MESSAGES: &str = "tandem_peer_sessions_messages_total";
+pub const BYTES: &str = "tandem_peer_sessions_bytes_total";
+pub const ANSWER_SECONDS: &str = "tandem_peer_sessions_answer_seconds";
+pub const REQUEST_SECONDS: &str = "tandem_peer_sessions_request_seconds";
+
+/// Describes the metrics to the recorder.
+pub fn describe() {
+    let (seconds, count) = (Unit::Seconds, Unit::Count);
+    describe_gauge!(SESSIONS, count, "Established sessions");
+    let text = "Connections closed before a byte was read, by limit: handshakes, rate, subnet";
+    describe_counter!(REFUSED, count, text);
+    let text = "Handshakes that failed and sessions that ended, by stage and cause";
+    describe_counter!(ENDED, count, text);
+    describe_counter!(MESSAGES, count, "Messages by direction: in, out");
+    let text = "Bytes of messages by direction, not compressed";
+    describe_counter!(BYTES, Unit::Bytes, text);
+    let text = "Reading blocks to answer one request of a peer";
+    describe_histogram!(ANSWER_SECONDS, seconds, text);
+    let text = "From a request to a peer until its answer";
+    describe_histogram!(REQUEST_SECONDS, seconds, text);
+}

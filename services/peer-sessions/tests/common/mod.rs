@@ -1,0 +1,294 @@
+//! Chains in memory, services over them, and a peer that can be told to misbehave.
+
+#![allow(dead_code, reason = "not every test uses all of it")]
+
+use alloy_primitives::{B256, Bytes, keccak256};
+use std::{
+    collections::HashMap,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_discv4::{ForkId, NodeKey, PublicKey, fork_id};
+use tandem_eth_wire::eth::{self, BlockRange, Status, Version};
+use tandem_peer_sessions::{BlockSource, ChainStatus, Config, Deps, Peer, PeerSessions};
+use tandem_proto::peer_table::PeerTableApi;
+use tandem_rlpx::{
+    Capability, DISCONNECT, Decoder, DisconnectReason, Encoder, HEADER_BYTES, HELLO, Hello,
+    Initiator, Limits, MESSAGE_BYTES_MAX, Message, PING, PONG, SIZE_BYTES, decode_disconnect,
+    packet_bytes,
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Time after which a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until something is there.
+pub fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "waited for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Chain in memory.
+#[derive(Default)]
+pub struct Blocks {
+    pub headers: Vec<Bytes>,
+    pub numbers: HashMap<B256, u64>,
+    pub bodies: Vec<Bytes>,
+    pub receipts: Vec<Bytes>,
+    pub lists: Vec<Option<Bytes>>,
+}
+
+impl Blocks {
+    /// Makes a chain of items that only look like blocks.
+    pub fn made_up(seed: u8, length: u64) -> Self {
+        let mut blocks = Self::default();
+        for number in 0..length {
+            let item =
+                |kind: u8| Bytes::from(alloy_rlp::encode(vec![seed.into(), number, kind.into()]));
+            let list = (number % 2 == 0).then(|| item(3));
+            blocks.push(item(0), item(1), item(2), list);
+        }
+        blocks
+    }
+
+    pub fn push(&mut self, header: Bytes, body: Bytes, receipts: Bytes, list: Option<Bytes>) {
+        self.numbers.insert(keccak256(&header), self.headers.len() as u64);
+        self.headers.push(header);
+        self.bodies.push(body);
+        self.receipts.push(receipts);
+        self.lists.push(list);
+    }
+
+    pub fn hash(&self, number: usize) -> B256 {
+        keccak256(&self.headers[number])
+    }
+
+    /// Returns the state of the chain, without forks.
+    pub fn status(&self, network: u64) -> ChainStatus {
+        let latest = self.headers.len() - 1;
+        ChainStatus {
+            network,
+            genesis: self.hash(0),
+            genesis_time: 0,
+            block_forks: Vec::new(),
+            time_forks: Vec::new(),
+            latest_time: 1,
+            range: BlockRange {
+                earliest: 0,
+                latest: latest as u64,
+                latest_hash: self.hash(latest),
+            },
+        }
+    }
+
+    fn index(&self, hash: B256) -> Option<usize> {
+        self.numbers.get(&hash).map(|number| *number as usize)
+    }
+}
+
+impl BlockSource for Blocks {
+    fn number(&self, hash: B256) -> Option<u64> {
+        self.numbers.get(&hash).copied()
+    }
+
+    fn headers(&self, numbers: &[u64]) -> Vec<Bytes> {
+        numbers.iter().map_while(|number| self.headers.get(*number as usize).cloned()).collect()
+    }
+
+    fn body(&self, hash: B256) -> Option<Bytes> {
+        self.index(hash).map(|index| self.bodies[index].clone())
+    }
+
+    fn receipts(&self, hash: B256) -> Option<Bytes> {
+        self.index(hash).map(|index| self.receipts[index].clone())
+    }
+
+    fn access_list(&self, hash: B256) -> Option<Bytes> {
+        self.lists[self.index(hash)?].clone()
+    }
+}
+
+pub fn key(byte: u8) -> NodeKey {
+    NodeKey::from_bytes([byte; 32]).unwrap()
+}
+
+/// Settings of a service on a port of its own.
+pub fn config() -> Config {
+    Config {
+        listen: Some(([127, 0, 0, 1], 0).into()),
+        redial_secs: 1,
+        dial_ms: 50,
+        ..Config::default()
+    }
+}
+
+/// Running service with its chain.
+pub struct Node {
+    pub sessions: Arc<PeerSessions>,
+    pub chain: watch::Sender<ChainStatus>,
+    pub key: NodeKey,
+    pub fatal: CancellationToken,
+}
+
+impl Node {
+    pub fn start(config: Config, key: NodeKey, blocks: Arc<Blocks>, network: u64) -> Self {
+        Self::start_with(config, key, blocks, network, None)
+    }
+
+    pub fn start_with(
+        config: Config,
+        key: NodeKey,
+        blocks: Arc<Blocks>,
+        network: u64,
+        table: Option<Arc<dyn PeerTableApi>>,
+    ) -> Self {
+        let (chain, receiver) = watch::channel(blocks.status(network));
+        let fatal = CancellationToken::new();
+        let deps = Deps {
+            key: key.clone(),
+            client: "tandem/test".to_owned(),
+            chain: receiver,
+            source: blocks,
+            table,
+            fatal: fatal.clone(),
+        };
+        let sessions = PeerSessions::start(config, deps).unwrap();
+        Self { sessions, chain, key, fatal }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.sessions.address().unwrap()
+    }
+
+    pub fn peer(&self) -> Peer {
+        wait("a session", || self.sessions.peers().pop())
+    }
+
+    pub fn sessions(&self, count: usize) {
+        wait("sessions", || (self.sessions.peers().len() == count).then_some(()));
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.sessions.stop();
+        assert!(!self.fatal.is_cancelled(), "no thread of the service panicked");
+    }
+}
+
+/// Waits for a future on this thread.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Peer that speaks the protocol as it is told.
+pub struct Wire {
+    pub socket: TcpStream,
+    pub encoder: Encoder,
+    pub decoder: Decoder,
+    pub key: NodeKey,
+}
+
+impl Wire {
+    /// Connects and agrees on keys.
+    pub fn connect(to: SocketAddr, remote: PublicKey, key: NodeKey) -> Self {
+        let mut socket = TcpStream::connect(to).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let initiator = Initiator::start(&key, remote, &mut rand::rng()).unwrap();
+        socket.write_all(initiator.auth()).unwrap();
+        let mut size = [0; SIZE_BYTES];
+        socket.read_exact(&mut size).unwrap();
+        let mut ack = vec![0; packet_bytes(size).unwrap()];
+        socket.read_exact(&mut ack).unwrap();
+        let opened = initiator.finish(&[&size[..], &ack].concat()).unwrap();
+        Self { socket, encoder: opened.encoder, decoder: opened.decoder, key }
+    }
+
+    /// Connects and exchanges Hello.
+    pub fn greeted(to: &Node, key: NodeKey) -> Self {
+        let mut wire = Self::connect(to.address(), *to.key.public(), key);
+        let hello = wire.hello();
+        wire.send(HELLO, &hello.encode());
+        assert_eq!(wire.receive().id, HELLO);
+        wire.compress();
+        wire
+    }
+
+    /// Connects and establishes a session.
+    pub fn established(to: &Node, key: NodeKey) -> Self {
+        let mut wire = Self::greeted(to, key);
+        let status = wire.status(to);
+        wire.eth(&eth::Message::Status(status));
+        assert_eq!(wire.receive().id, 16, "the node's Status");
+        wire
+    }
+
+    pub fn hello(&self) -> Hello {
+        Hello {
+            version: 5,
+            client: "hostile".to_owned(),
+            capabilities: vec![Capability { name: "eth".to_owned(), version: 71 }],
+            port: 0,
+            id: *self.key.public(),
+        }
+    }
+
+    /// Returns the Status that a node accepts.
+    pub fn status(&self, node: &Node) -> Status {
+        let chain = node.chain.borrow().clone();
+        let head = (chain.range.latest, chain.latest_time);
+        let fork_id: ForkId = fork_id((chain.genesis, 0), &[], &[], head);
+        let (network, genesis, range) = (chain.network, chain.genesis, chain.range);
+        Status { version: 71, network, genesis, fork_id, range }
+    }
+
+    pub fn compress(&mut self) {
+        self.encoder.compress();
+        self.decoder.decompress(Limits::of_messages(MESSAGE_BYTES_MAX));
+    }
+
+    pub fn send(&mut self, id: u64, content: &[u8]) {
+        let mut frame = Vec::new();
+        self.encoder.encode(id, content, &mut frame).unwrap();
+        // A node that has closed already says why, if the test asks.
+        let _ = self.socket.write_all(&frame);
+    }
+
+    pub fn eth(&mut self, message: &eth::Message) {
+        self.send(16 + message.number(), &message.encode(Version::Eth71));
+    }
+
+    /// Reads a message, `None` if the node has closed the connection.
+    pub fn try_receive(&mut self) -> Option<Message> {
+        let mut header = [0; HEADER_BYTES];
+        self.socket.read_exact(&mut header).ok()?;
+        let mut body = vec![0; self.decoder.header(&header).unwrap()];
+        self.socket.read_exact(&mut body).ok()?;
+        Some(self.decoder.body(body).unwrap())
+    }
+
+    pub fn receive(&mut self) -> Message {
+        self.try_receive().unwrap()
+    }
+
+    /// Reads until the node ends the session, and returns its reason.
+    pub fn reason(&mut self) -> Option<DisconnectReason> {
+        loop {
+            let message = self.try_receive()?;
+            match message.id {
+                DISCONNECT => return Some(decode_disconnect(&message.content).unwrap()),
+                PING => self.send(PONG, &[0xc0]),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Sessions between two services of this crate.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Blocks, Node, block_on, config, key, wait};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+};
+use tandem_eth_wire::eth::{BlockStart, HeadersRequest, Version};
+use tandem_peer_sessions::{Answer, Config, Direction, Peer, PeerAddress, Request, RequestError};
+use tandem_primitives::B256;
+use tandem_proto::{
+    event::{Contact, ContactEvent},
+    peer_table::{PeerTableApi, Result, Stats},
+};
+
+fn blocks() -> Arc<Blocks> {
+    Arc::new(Blocks::made_up(1, 100))
+}
+
+fn address(node: &Node) -> PeerAddress {
+    PeerAddress { id: *node.key.public(), address: node.address() }
+}
+
+fn check_requests(peer: &Peer, blocks: &Blocks) {
+    let ask = |request| block_on(peer.request(request));
+    let request =
+        HeadersRequest { start: BlockStart::Number(90), limit: 50, skip: 0, reverse: false };
+    let headers = blocks.headers[90..].to_vec();
+    assert_eq!(ask(Request::Headers(request)), Ok(Answer::Headers(headers)));
+    let hashes: Vec<_> = [3, 5, 8].map(|number| blocks.hash(number)).to_vec();
+    let bodies = [3, 5, 8].map(|number| blocks.bodies[number].clone()).to_vec();
+    assert_eq!(ask(Request::Bodies(hashes.clone())), Ok(Answer::Bodies(bodies)));
+    let receipts = [3, 5, 8].map(|number| blocks.receipts[number].clone()).to_vec();
+    let request = Request::Receipts { first: 0, hashes: hashes.clone() };
+    assert_eq!(ask(request), Ok(Answer::Receipts { incomplete: false, blocks: receipts }));
+    let lists = [3, 5, 8].map(|number| blocks.lists[number].clone()).to_vec();
+    assert_eq!(ask(Request::AccessLists(hashes)), Ok(Answer::AccessLists(lists)));
+    let request = Request::Bodies(vec![B256::ZERO; 1025]);
+    assert_eq!(ask(request), Err(RequestError::Impossible));
+}
+
+#[test]
+fn two_nodes_hold_one_session_and_answer_each_other() {
+    let blocks = blocks();
+    let a = Node::start(config(), key(1), blocks.clone(), 7);
+    let b = Node::start(config(), key(2), blocks.clone(), 7);
+    b.sessions.dial(address(&a));
+    let (at_a, at_b) = (a.peer(), b.peer());
+    assert_eq!(at_a.info().direction, Direction::Inbound);
+    assert_eq!(at_b.info().direction, Direction::Outbound);
+    assert_eq!((at_a.info().id, at_b.info().id), (*b.key.public(), *a.key.public()));
+    assert_eq!((at_b.info().version, at_b.info().client.as_str()), (Version::Eth71, "tandem/test"));
+    assert_eq!(at_b.range().latest, 99);
+    check_requests(&at_b, &blocks);
+    check_requests(&at_a, &blocks);
+    // The other direction finds the session that is there.
+    a.sessions.dial(address(&b));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!((a.sessions.peers().len(), b.sessions.peers().len()), (1, 1));
+    drop(a);
+    b.sessions(0);
+    assert_eq!(block_on(at_b.request(Request::Bodies(Vec::new()))), Err(RequestError::Ended));
+}
+
+#[test]
+fn a_peer_that_comes_back_is_dialled_again() {
+    let a = Node::start(config(), key(1), blocks(), 7);
+    let b = Node::start(config(), key(2), blocks(), 7);
+    let peer = address(&a);
+    b.sessions.dial(peer);
+    b.sessions(1);
+    drop(a);
+    b.sessions(0);
+    let again = Config { listen: Some(peer.address), ..config() };
+    let a = Node::start(again, key(1), blocks(), 7);
+    b.sessions(1);
+    a.sessions(1);
+}
+
+#[test]
+fn a_new_head_reaches_peers() {
+    let settings = Config { range_update_secs: 1, ..config() };
+    let a = Node::start(settings, key(1), blocks(), 7);
+    let b = Node::start(config(), key(2), blocks(), 7);
+    b.sessions.dial(address(&a));
+    let peer = b.peer();
+    a.chain.send_modify(|chain| chain.range.latest = 1234);
+    wait("the new range", || (peer.range().latest == 1234).then_some(()));
+}
+
+#[test]
+fn many_requests_at_once_are_answered_or_refused() {
+    let blocks = blocks();
+    let a = Node::start(config(), key(1), blocks.clone(), 7);
+    let b = Node::start(config(), key(2), blocks.clone(), 7);
+    b.sessions.dial(address(&a));
+    let peer = b.peer();
+    let hash = blocks.hash(4);
+    let answers = block_on(async {
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..200 {
+            let peer = peer.clone();
+            asking.spawn(async move { peer.request(Request::Bodies(vec![hash])).await });
+        }
+        asking.join_all().await
+    });
+    let body = Ok(Answer::Bodies(vec![blocks.bodies[4].clone()]));
+    let answered = answers.iter().filter(|answer| **answer == body).count();
+    let refused = answers.iter().filter(|it| **it == Err(RequestError::Overloaded)).count();
+    assert!(answered >= 8, "{answered}");
+    assert_eq!(answered + refused, 200);
+    assert_eq!(b.sessions.peers().len(), 1);
+}
+
+/// peer-table that knows one node.
+struct Table {
+    connected: AtomicU32,
+    node: Mutex<Option<(PeerAddress, SocketAddr)>>,
+}
+
+impl PeerTableApi for Table {
+    fn apply_batch(&self, _contacts: Vec<Contact>) -> Result<()> {
+        Ok(())
+    }
+
+    fn sample_for_lookup(&self) -> Result<Option<Contact>> {
+        Ok(None)
+    }
+
+    fn sample_for_enr(&self) -> Result<Option<Contact>> {
+        Ok(None)
+    }
+
+    fn closest(&self, _target: B256, _count: usize) -> Result<Vec<Contact>> {
+        let contact = |(peer, _): (PeerAddress, SocketAddr)| Contact {
+            id: peer.id,
+            ip: peer.address.ip(),
+            udp_port: 1,
+            tcp_port: peer.address.port(),
+            enr_seq: None,
+            enr: None,
+            event: ContactEvent::Answered,
+        };
+        Ok(self.node.lock().unwrap().map(contact).into_iter().collect())
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        Ok(Stats::default())
+    }
+
+    fn set_connected(&self, count: u32) -> Result<()> {
+        self.connected.store(count, SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn candidates_of_peer_table_become_sessions_that_it_hears_of() {
+    let a = Node::start(config(), key(1), blocks(), 7);
+    let node = Mutex::new(Some((address(&a), a.address())));
+    let table = Arc::new(Table { connected: AtomicU32::new(99), node });
+    let b = Node::start_with(config(), key(2), blocks(), 7, Some(table.clone()));
+    let connected = |count| {
+        let same = || (table.connected.load(SeqCst) == count).then_some(());
+        wait("a report", same);
+    };
+    connected(1);
+    b.sessions(1);
+    drop(a);
+    connected(0);
+    let a = Node::start(config(), key(3), blocks(), 7);
+    a.sessions.dial(address(&b));
+    connected(1);
+    drop(b);
+    assert_eq!(table.connected.load(SeqCst), 0, "no session outlives the service");
+}
