@@ -97,7 +97,7 @@ fn receipts(
         let Some(list) = source.receipts(hash) else { break };
         let Some((part, complete)) = cut(&list, skip, room) else { break };
         skip = 0;
-        // A part without receipts helps nobody, except that of a block without any.
+        // A part without receipts is of use only for a block that has none.
         if !complete && part.len() <= 1 {
             break;
         }

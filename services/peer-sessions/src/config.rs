@@ -37,7 +37,8 @@ pub struct Config {
     pub outgoing_capacity: usize,
     /// Number of requests to one peer under way.
     pub requests_max: usize,
-    /// Number of a peer's requests that are being answered; the session is not read meanwhile.
+    /// Number of a peer's requests whose answers have not been sent; with so many, the session is not
+    /// read.
     pub answers_max: usize,
     /// Number of messages of one peer a second, on average. A session with more is read more
     /// slowly.

@@ -31,7 +31,7 @@ pub(crate) const EMPTY: [u8; 1] = [alloy_rlp::EMPTY_LIST_CODE];
 const BODY_BYTES_FIRST: usize = 16 << 10;
 
 /// Time that a peer gets to read why the session ends.
-const FAREWELL: Duration = Duration::from_millis(500);
+pub(crate) const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Receiving half.
 pub(crate) struct Reader {
@@ -133,7 +133,7 @@ impl Link {
     }
 }
 
-/// What both sides of a session have said of themselves.
+/// Statements of both sides of a session about themselves.
 #[derive(Clone, Debug)]
 pub(crate) struct Greeting {
     pub(crate) hello: Hello,
@@ -179,7 +179,7 @@ async fn packet(stream: &mut TcpStream) -> Result<Vec<u8>, SessionError> {
     Ok(packet)
 }
 
-/// What this node says of itself.
+/// Statements of this node about itself.
 pub(crate) struct Introduction<'a> {
     pub(crate) hello: &'a Hello,
     pub(crate) offers: &'a [Offer],

@@ -194,7 +194,7 @@ impl Shared {
                 accepted = accept(listener.as_ref()) => match accepted {
                     Ok((stream, address)) => self.accepted(&tasks, stream, address),
                     Err(error) => {
-                        // Too many open files, for example: trying again at once helps nobody.
+                        // Too many open files, for example: another try at once would fail too.
                         debug!(%error, "session not accepted");
                         sleep(Duration::from_millis(100)).await;
                     }

@@ -6,13 +6,14 @@ use crate::{
     chain::{BlockSource, ChainStatus},
     config::Config,
     error::SessionError,
-    link::{EMPTY, Greeting, Link, Reader, UNASKED_BYTES_MAX, Writer},
+    link::{EMPTY, FAREWELL, Greeting, Link, Reader, UNASKED_BYTES_MAX, Writer},
     metrics,
 };
 use ::metrics::histogram;
 use std::{
     collections::HashMap,
     net::SocketAddr,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -33,7 +34,7 @@ use tandem_rlpx::{
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::JoinSet,
+    task::{JoinSet, spawn_blocking},
     time::{Instant, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -156,7 +157,7 @@ fn is_possible(request: &Request, version: Version) -> bool {
     }
 }
 
-/// What a session needs of its surroundings.
+/// Surroundings that a session works in.
 pub(crate) struct Surroundings {
     pub(crate) config: Config,
     pub(crate) source: Arc<dyn BlockSource>,
@@ -179,7 +180,14 @@ pub(crate) fn session(
 }
 
 type Asked = mpsc::Receiver<Queued<(Request, oneshot::Sender<Answer>)>>;
-type Outgoing = TaskSender<(u64, Vec<u8>)>;
+
+/// Message that waits to be sent.
+struct Outgoing {
+    id: u64,
+    content: Vec<u8>,
+    /// Dropped when the message has been sent.
+    sent: Option<oneshot::Sender<()>>,
+}
 
 /// Request under way.
 struct Pending {
@@ -194,12 +202,13 @@ struct Session {
     config: Config,
     source: Arc<dyn BlockSource>,
     range: watch::Sender<BlockRange>,
-    outgoing: Outgoing,
+    outgoing: TaskSender<Outgoing>,
     pending: HashMap<u64, Pending>,
     next_id: u64,
     /// Content of a message that is accepted now.
     message_bytes_max: Arc<AtomicUsize>,
-    answers: JoinSet<Option<Message>>,
+    /// Answers that are being read, or wait to be sent.
+    answers: JoinSet<Result<(), SessionError>>,
 }
 
 async fn run(
@@ -250,7 +259,7 @@ async fn run(
                     }
                 }
                 Some(answer) = session.answers.join_next(), if answers > 0 => {
-                    session.answered(answer.ok().flatten()).await
+                    answer.unwrap_or(Err(SessionError::Local(DisconnectReason::Subprotocol)))
                 }
                 request = asked.recv(), if session.pending.len() < session.config.requests_max => {
                     match request {
@@ -276,17 +285,26 @@ async fn run(
             }
         }
     };
-    let error = tokio::select! {
-        error = deciding => error,
-        error = writing => error,
+    let (error, flushed) = {
+        let mut writing = pin!(writing);
+        let decided = tokio::select! {
+            error = deciding => Ok(error),
+            error = &mut writing => Err(error),
+        };
+        match decided {
+            Ok(error) => {
+                // A frame that has begun is sent to its end; the queue closes with the session.
+                drop(session);
+                let flushed = timeout(write.min(FAREWELL), writing).await;
+                (error, matches!(flushed, Ok(SessionError::Local(_))))
+            }
+            Err(error) => (error, true),
+        }
     };
-    if let Some(reason) = error.reason() {
+    if let Some(reason) = error.reason().filter(|_| flushed) {
         writer.farewell(reason).await;
         // The reader still takes what the peer sends, so that the reason reaches it.
-        let _ = timeout(Duration::from_millis(500), async {
-            while let Some(Ok(_)) = incoming.recv().await {}
-        })
-        .await;
+        let _ = timeout(FAREWELL, async { while let Some(Ok(_)) = incoming.recv().await {} }).await;
     }
     error
 }
@@ -317,11 +335,11 @@ async fn read_all(
 /// Sends messages until one cannot be sent.
 async fn write_all(
     writer: &mut Writer,
-    queued: &mut mpsc::Receiver<Queued<(u64, Vec<u8>)>>,
+    queued: &mut mpsc::Receiver<Queued<Outgoing>>,
     within: Duration,
 ) -> SessionError {
     while let Some(message) = queued.recv().await {
-        let (id, content) = message.take();
+        let Outgoing { id, content, sent: _until_sent } = message.take();
         match timeout(within, writer.send(id, &content)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return error,
@@ -334,8 +352,8 @@ async fn write_all(
 
 impl Session {
     async fn send(&self, id: u64, content: Vec<u8>) -> Result<(), SessionError> {
-        let sent = self.outgoing.send((id, content)).await;
-        sent.map_err(|_| SessionError::Local(DisconnectReason::Requested))
+        let sent = self.outgoing.send(Outgoing { id, content, sent: None }).await;
+        sent.map_err(|_| closed())
     }
 
     async fn tell(&self, message: &Message) -> Result<(), SessionError> {
@@ -411,7 +429,7 @@ impl Session {
         }
     }
 
-    /// Hands an answer to whoever has asked.
+    /// Hands an answer to its asker.
     fn take(&mut self, id: u64, answer: Answer) -> Result<(), SessionError> {
         let Some(pending) = self.pending.remove(&id) else {
             return Err(SessionError::Unexpected("answer that was not asked for"));
@@ -423,28 +441,39 @@ impl Session {
             return Err(SessionError::Unexpected("answer to another request"));
         }
         histogram!(metrics::REQUEST_SECONDS).record(pending.sent.elapsed());
-        // Whoever has asked may have gone.
+        // The asker may have gone.
         let _ = pending.reply.send(answer);
         Ok(())
     }
 
-    /// Reads what a peer asks for, on a thread that may block.
+    /// Reads what a peer asks for, on a thread that may block, and sends it. The answer counts as
+    /// under way until it has been sent, so that a peer that does not read fills no queue with them.
     fn read_blocks(&mut self, request: Message) {
-        let (source, parts) = (self.source.clone(), self.version >= Version::Eth70);
-        self.answers.spawn_blocking(move || {
-            let begin = std::time::Instant::now();
-            let answer = answer(&*source, request, parts);
-            histogram!(metrics::ANSWER_SECONDS).record(begin.elapsed());
-            answer
+        let (source, version) = (self.source.clone(), self.version);
+        let (outgoing, first_id) = (self.outgoing.clone(), self.shared.first_id);
+        self.answers.spawn(async move {
+            let read = spawn_blocking(move || {
+                let begin = std::time::Instant::now();
+                let answer = answer(&*source, request, version >= Version::Eth70)?;
+                let content = answer.encode(version);
+                histogram!(metrics::ANSWER_SECONDS).record(begin.elapsed());
+                Some((first_id + answer.number(), content))
+            });
+            let Ok(Some((id, content))) = read.await else {
+                return Err(SessionError::Local(DisconnectReason::Subprotocol));
+            };
+            let (sent, until_sent) = oneshot::channel();
+            let message = Outgoing { id, content, sent: Some(sent) };
+            outgoing.send(message).await.map_err(|_| closed())?;
+            let _ = until_sent.await;
+            Ok(())
         });
     }
+}
 
-    async fn answered(&mut self, answer: Option<Message>) -> Result<(), SessionError> {
-        match answer {
-            Some(answer) => self.tell(&answer).await,
-            None => Err(SessionError::Local(DisconnectReason::Subprotocol)),
-        }
-    }
+/// Returns the error of a session whose writer has ended.
+fn closed() -> SessionError {
+    SessionError::Local(DisconnectReason::Requested)
 }
 
 /// Returns whether an answer is of the request's kind, and not longer.

@@ -340,3 +340,44 @@ fn floods_of_messages_are_answered_at_the_nodes_pace() {
     sending.join().unwrap().unwrap();
     assert_eq!(node.sessions.peers().len(), 1);
 }
+
+/// Answers that a peer does not read must not pile up: 60 of them would take 60 MiB.
+#[test]
+fn a_peer_that_asks_without_reading_costs_few_answers() {
+    const ASKED: u64 = 60;
+    let mut blocks = Blocks::made_up(1, 50);
+    // Random bytes, which are not compressed: a list with a string of 2 MiB.
+    let mut body = vec![0; 2 << 20];
+    rand::fill(&mut body[..]);
+    let body = Bytes::from(alloy_rlp::encode(vec![Bytes::from(body)]));
+    blocks.bodies[1] = body.clone();
+    let blocks = Arc::new(blocks);
+    let node = Node::start(config(), key(1), blocks.clone(), 7);
+    let mut wire = Wire::established(&node, key(2));
+    let hash = blocks.hash(1);
+    for id in 0..ASKED {
+        wire.eth(&Message::GetBlockBodies { id, hashes: vec![hash] });
+    }
+    // The number of answers rises until the buffers of the connection are full.
+    let read = || blocks.bodies_read.load(std::sync::atomic::Ordering::SeqCst);
+    let (mut before, mut same) = (0, 0);
+    while same < 20 {
+        std::thread::sleep(Duration::from_millis(50));
+        same = if read() == before && before > 0 { same + 1 } else { 0 };
+        before = read();
+    }
+    assert!(before < 30, "{before} of {ASKED} answers were made");
+    let mut answers = 0;
+    while answers < ASKED {
+        let message = wire.receive();
+        if message.id == 16 + 6 {
+            let content = Bytes::from(message.content);
+            let version = tandem_eth_wire::eth::Version::Eth71;
+            let answer = Message::decode(version, 6, &content).unwrap();
+            let Message::BlockBodies { bodies, .. } = answer else { panic!("bodies") };
+            assert_eq!(bodies, vec![body.clone()]);
+            answers += 1;
+        }
+    }
+    assert_eq!(node.sessions.peers().len(), 1);
+}

@@ -148,7 +148,7 @@ mod tests {
             // The peer has forked where this node has not.
             (88_888_888, 0, 0x668d_b0af, 88_888_888, false),
             (7_279_999, 0, 0xa00b_c324, 7_279_999, false),
-            // The same at times.
+            // Forks at times.
             (20_000_000, after, 0x668d_b0af, 1_681_338_455, true),
             (20_000_000, after, 0x668d_b0af, 1_681_338_456, false),
             (20_000_000, after, 0x668d_b0af, 0, false),

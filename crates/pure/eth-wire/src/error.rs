@@ -8,7 +8,7 @@ pub enum Error {
     Rlp {
         /// Name of the message.
         message: &'static str,
-        /// What is wrong with it.
+        /// Fault of the encoding.
         error: alloy_rlp::Error,
     },
     /// A list has too many items.

@@ -64,7 +64,7 @@ pub enum Error {
     Malformed {
         /// Name of the message.
         name: &'static str,
-        /// What is wrong with it.
+        /// Fault of the encoding.
         error: alloy_rlp::Error,
     },
 }

@@ -37,9 +37,9 @@ pub fn packet_bytes(size: [u8; SIZE_BYTES]) -> Result<usize, Error> {
 pub struct Opened {
     /// Public key that the other side has proven to own.
     pub remote: PublicKey,
-    /// What sends frames.
+    /// Sending side.
     pub encoder: Encoder,
-    /// What receives frames.
+    /// Receiving side.
     pub decoder: Decoder,
 }
 

@@ -1,5 +1,5 @@
 //! RLPx, the transport of sessions between peers: handshake, frames, compression, and the messages
-//! of the capability "p2p". No I/O, no clock, no state beyond one session's keys: whoever owns the
+//! of the capability "p2p". No I/O, no clock, no state beyond one session's keys: the owner of the
 //! socket decides about time and admission.
 //!
 //! ```text

@@ -7,7 +7,10 @@ use std::{
     collections::HashMap,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tandem_discv4::{ForkId, NodeKey, PublicKey, fork_id};
@@ -45,6 +48,8 @@ pub struct Blocks {
     pub bodies: Vec<Bytes>,
     pub receipts: Vec<Bytes>,
     pub lists: Vec<Option<Bytes>>,
+    /// Number of bodies that have been read.
+    pub bodies_read: AtomicU64,
 }
 
 impl Blocks {
@@ -105,6 +110,7 @@ impl BlockSource for Blocks {
     }
 
     fn body(&self, hash: B256) -> Option<Bytes> {
+        self.bodies_read.fetch_add(1, Ordering::SeqCst);
         self.index(hash).map(|index| self.bodies[index].clone())
     }
 
