@@ -42,11 +42,18 @@ impl Refusal {
 /// Addresses that are taken for one owner, as a prefix.
 type Subnet = Ipv6Addr;
 
+/// Place of a session.
+struct Entry {
+    direction: Direction,
+    ip: IpAddr,
+    established: bool,
+}
+
 /// Handshakes and sessions, and their limits.
 pub(crate) struct Admission {
     own: PublicKey,
     limits: Config,
-    sessions: HashMap<PublicKey, (Direction, IpAddr)>,
+    sessions: HashMap<PublicKey, Entry>,
     /// Inbound handshakes under way.
     handshakes: usize,
     /// Inbound handshakes and sessions by subnet.
@@ -91,7 +98,11 @@ impl Admission {
         self.leave(ip);
     }
 
-    /// Admits the session of a peer that has proven its key. [`Self::release`] has to follow.
+    /// Admits the session of a peer that has proven its key. [`Self::establish`] may follow,
+    /// [`Self::release`] has to.
+    ///
+    /// If two nodes dial each other at the same time, both keep the connection of the one with the
+    /// smaller key. Otherwise each could refuse the other's.
     pub(crate) fn admit(
         &mut self,
         id: PublicKey,
@@ -101,10 +112,17 @@ impl Admission {
         if id == self.own {
             return Err(DisconnectReason::Own);
         }
-        if self.sessions.contains_key(&id) {
-            return Err(DisconnectReason::AlreadyConnected);
+        if let Some(other) = self.sessions.get(&id) {
+            let own_dial_wins = self.own < id;
+            let wins = (direction == Direction::Outbound) == own_dial_wins;
+            if other.established || other.direction == direction || !wins {
+                return Err(DisconnectReason::AlreadyConnected);
+            }
+            let other = other.direction;
+            self.release(&id, other);
         }
-        let inbound = self.sessions.values().filter(|it| it.0 == Direction::Inbound).count();
+        let inbound = |it: &&Entry| it.direction == Direction::Inbound;
+        let inbound = self.sessions.values().filter(inbound).count();
         let inbound_full = direction == Direction::Inbound && inbound >= self.limits.inbound_max;
         // An inbound session's own handshake is still counted, so one more may be there.
         let own_handshake = usize::from(direction == Direction::Inbound);
@@ -113,15 +131,29 @@ impl Admission {
         if self.sessions.len() >= self.limits.sessions_max || inbound_full || subnet_full {
             return Err(DisconnectReason::TooManyPeers);
         }
-        self.sessions.insert(id, (direction, ip));
+        self.sessions.insert(id, Entry { direction, ip, established: false });
         self.enter(ip);
         Ok(())
     }
 
-    /// Ends the session of a peer.
-    pub(crate) fn release(&mut self, id: &PublicKey) {
-        if let Some((_, ip)) = self.sessions.remove(id) {
-            self.leave(ip);
+    /// Notes that a session is established, unless another connection took its place meanwhile.
+    pub(crate) fn establish(
+        &mut self,
+        id: &PublicKey,
+        direction: Direction,
+    ) -> Result<(), DisconnectReason> {
+        let entry = self.sessions.get_mut(id).filter(|entry| entry.direction == direction);
+        let entry = entry.ok_or(DisconnectReason::AlreadyConnected)?;
+        entry.established = true;
+        Ok(())
+    }
+
+    /// Ends the session of a peer. A session that has lost its place changes nothing.
+    pub(crate) fn release(&mut self, id: &PublicKey, direction: Direction) {
+        if self.sessions.get(id).is_some_and(|entry| entry.direction == direction)
+            && let Some(entry) = self.sessions.remove(id)
+        {
+            self.leave(entry.ip);
         }
     }
 
@@ -238,8 +270,47 @@ mod tests {
         assert_eq!(admission.admit(key(1), Direction::Outbound, near), Ok(()));
         let again = admission.admit(key(1), Direction::Inbound, near);
         assert_eq!(again, Err(DisconnectReason::AlreadyConnected));
-        admission.release(&key(1));
+        admission.release(&key(1), Direction::Outbound);
         assert_eq!(admission.admit(key(1), Direction::Inbound, near), Ok(()));
+    }
+
+    /// Two nodes whose connections to each other cross, in each order in which they can arrive.
+    #[test]
+    fn of_two_crossing_connections_both_sides_keep_the_same() {
+        let (near, keys) = (ip("127.0.0.1"), [key(1), key(2)]);
+        for first_at in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+            let mut kept = Vec::new();
+            for side in [0, 1] {
+                let mut admission = Admission::new(keys[side], &Config::default());
+                let peer = keys[1 - side];
+                // A connection is known by the side that has dialled.
+                let direction = |dialler| {
+                    if dialler == side { Direction::Outbound } else { Direction::Inbound }
+                };
+                let order = [first_at[side], 1 - first_at[side]];
+                let admitted =
+                    order.map(|dialler| admission.admit(peer, direction(dialler), near).is_ok());
+                assert!(admitted[0], "the first finds no other");
+                let mut stays = |dialler| admission.establish(&peer, direction(dialler)).is_ok();
+                kept.push([stays(0), stays(1)]);
+            }
+            assert_eq!(kept, [[true, false]; 2], "{first_at:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_that_lost_its_place_leaves_that_of_the_other_alone() {
+        let (mut admission, near) = (admission(Config::default()), ip("127.0.0.1"));
+        assert_eq!(admission.admit(key(1), Direction::Inbound, near), Ok(()));
+        assert_eq!(admission.admit(key(1), Direction::Outbound, near), Ok(()));
+        let lost = admission.establish(&key(1), Direction::Inbound);
+        assert_eq!(lost, Err(DisconnectReason::AlreadyConnected));
+        admission.release(&key(1), Direction::Inbound);
+        assert_eq!(admission.establish(&key(1), Direction::Outbound), Ok(()));
+        let late = admission.admit(key(1), Direction::Inbound, near);
+        assert_eq!(late, Err(DisconnectReason::AlreadyConnected));
+        admission.release(&key(1), Direction::Outbound);
+        assert!(!admission.has(&key(1)));
     }
 
     #[test]
@@ -275,10 +346,11 @@ mod tests {
             admission.end_handshake(ip(same[1]));
             let refused = admission.admit(key(3), Direction::Outbound, ip(same[2]));
             assert_eq!(refused, Err(DisconnectReason::TooManyPeers));
-            admission.release(&key(1));
+            admission.release(&key(1), Direction::Inbound);
             assert_eq!(admission.admit(key(3), Direction::Outbound, ip(same[2])), Ok(()));
             admission.end_handshake(ip(other));
-            [2, 3].into_iter().for_each(|byte| admission.release(&key(byte)));
+            admission.release(&key(2), Direction::Inbound);
+            admission.release(&key(3), Direction::Outbound);
             assert!(admission.subnets.is_empty(), "what has gone takes no memory");
         }
     }

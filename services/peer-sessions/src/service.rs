@@ -270,10 +270,14 @@ impl Shared {
         let mut admitted = None;
         let admit = || {
             lock(&self.admission).admit(id, direction, address.ip())?;
-            admitted = Some(AdmittedGuard { shared: self.clone(), id });
+            admitted = Some(AdmittedGuard { shared: self.clone(), id, direction });
             Ok(())
         };
-        let greeting = match greet(&mut link, id, own, deadline, admit).await {
+        let greeted = greet(&mut link, id, own, deadline, admit).await.and_then(|greeting| {
+            let established = lock(&self.admission).establish(&id, direction);
+            established.map(|()| greeting).map_err(SessionError::Local)
+        });
+        let greeting = match greeted {
             Ok(greeting) => greeting,
             Err(error) => {
                 // The place is free before the peer is told, which may take a while.
@@ -332,11 +336,12 @@ impl Drop for HandshakeGuard {
 struct AdmittedGuard {
     shared: Arc<Shared>,
     id: PublicKey,
+    direction: Direction,
 }
 
 impl Drop for AdmittedGuard {
     fn drop(&mut self) {
-        lock(&self.shared.admission).release(&self.id);
+        lock(&self.shared.admission).release(&self.id, self.direction);
     }
 }
 

@@ -71,6 +71,22 @@ fn two_nodes_hold_one_session_and_answer_each_other() {
 }
 
 #[test]
+fn nodes_that_dial_each_other_at_once_keep_one_session() {
+    for round in 0..5 {
+        // No second attempt would come in time.
+        let settings = Config { redial_secs: 3600, dial_ms: 10, ..config() };
+        let a = Node::start(settings.clone(), key(10 + round), blocks(), 7);
+        let b = Node::start(settings, key(20 - round), blocks(), 7);
+        a.sessions.dial(address(&b));
+        b.sessions.dial(address(&a));
+        let peer = b.peer();
+        a.sessions(1);
+        check_requests(&peer, &blocks());
+        assert_eq!((a.sessions.peers().len(), b.sessions.peers().len()), (1, 1));
+    }
+}
+
+#[test]
 fn a_peer_that_comes_back_is_dialled_again() {
     let a = Node::start(config(), key(1), blocks(), 7);
     let b = Node::start(config(), key(2), blocks(), 7);
