@@ -190,7 +190,7 @@ pub(crate) mod tests {
             "--fail-under 1.5",
             "--fail-under x",
             "--limit 0",
-            "--preset geth",
+            "--preset parity",
             "--node https://a",
             "--jaeger a:16686",
             "file",

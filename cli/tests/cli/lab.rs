@@ -183,7 +183,7 @@ fn another_binary_on_one_processor_is_compared_and_a_run_goes_on() {
 /// Settings that hold all state updates back until the last transaction, on tries of which nothing
 /// is kept, so that the workers have much to read and to hash.
 #[test]
-fn the_verdict_is_sequential_under_settings_that_make_it_so_and_parallel_otherwise() {
+fn the_overlap_is_gone_under_settings_that_make_it_so_and_there_otherwise() {
     let folder = folder(
         r#"
 name = "sequential"
@@ -203,20 +203,23 @@ transition_flush = "fixed{100000}"
     let (json, corpus) = (folder.path().join("report.json").display().to_string(), demo());
     let arguments = ["--corpus", &corpus, "--blocks", "30", "--json", &json];
     let mut said = Vec::new();
-    // Other load may hide one run's parallelism, but cannot make up for what the settings rule out.
+    // The overlap is compared, not the verdict: the demo's state root is so little work that on a
+    // busy machine there is nothing to gain. Other load may hide one run's parallelism, but cannot
+    // make up for what the settings rule out.
     for _ in 0..3 {
         let output = command(folder.path(), &arguments).output().unwrap();
         let (text, errors) = texts(&output);
         assert!(output.status.success(), "{text}\n{errors}");
         let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
         let traces = |node: usize| report["runs"][0]["nodes"][node]["traces"].clone();
-        assert_eq!(traces(2)["verdict"], "SEQUENTIAL", "{text}");
-        if traces(0)["verdict"] == "PARALLEL" {
+        let overlap = |node: usize| traces(node)["overlap"].as_f64().unwrap();
+        assert!(overlap(2) < 0.3, "{text}");
+        if overlap(0) >= 0.8 {
             return;
         }
         said.push(text);
     }
-    panic!("never PARALLEL by default: {said:#?}");
+    panic!("no overlap by default: {said:#?}");
 }
 
 #[test]

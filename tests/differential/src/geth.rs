@@ -98,7 +98,7 @@ pub fn transition(evm: &std::path::Path, input: &Value) -> anyhow::Result<Geth> 
         .args(["t8n", "--state.fork=Amsterdam", "--state.reward=-1"])
         .arg(format!("--state.chainid={CHAIN_ID}"))
         .args(["--input.alloc=stdin", "--input.env=stdin", "--input.txs=stdin"])
-        .args(["--output.result=stdout", "--output.alloc=", "--output.body=", "--verbosity=0"])
+        .args(["--output.result=stdout", "--output.alloc=", "--output.body="])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

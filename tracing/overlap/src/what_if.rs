@@ -204,7 +204,7 @@ impl Replay<'_> {
         let of_b = self.stages.iter().position(|name| name == STATE_ROOT);
         let b_factor = of_b.map_or(1.0, &scale);
         let b_end = self.replay_b(a_end, wait_end, b_factor, &clock);
-        // What the wait did besides waiting for side B comes after its start.
+        // The wait's other work comes after its start.
         let own = self
             .segments
             .iter()
@@ -226,7 +226,7 @@ impl Replay<'_> {
         old = old.max(a_end);
         new = new.max(clock(a_end));
         for (start, end) in worked.clip(a_end, u64::MAX).as_slice() {
-            // What it paused for was not side A.
+            // Pauses after side A had other causes.
             new += (start - old) as f64 + (end - start) as f64 * factor;
             old = *end;
         }

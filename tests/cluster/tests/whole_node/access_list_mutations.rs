@@ -268,13 +268,16 @@ async fn wrong_payloads_of_amsterdam_are_caught() {
                 change(&mut payload, &mut sidecar);
                 check(&mut node, name, expect, payload, &sidecar).await;
             }
-            // Another slot number is another block; no code reads it here, so that one is valid.
+            // Another slot number is another block. Code of this one reads it (EIP-7843), so it gives
+            // other accesses.
             let mut sibling = Payload { slot_number: Some(77), ..payload.clone() };
             let status = send(&mut node, &sibling, &sidecar).await.unwrap();
             assert_eq!(status.verdict(), ("INVALID", None), "{status:?}");
             reseal(&mut sibling, &sidecar);
             let status = send(&mut node, &sibling, &sidecar).await.unwrap();
-            assert_eq!(status.verdict(), ("VALID", Some(sibling.block_hash)), "{status:?}");
+            assert_eq!(status.verdict(), ("INVALID", Some(payload.parent_hash)), "{status:?}");
+            let error = status.validation_error.unwrap_or_default();
+            assert!(error.starts_with("access_list: "), "{error}");
         }
         let types: Vec<_> =
             sidecar.execution_requests.iter().flatten().map(|request| request[0]).collect();
@@ -306,7 +309,8 @@ async fn a_block_without_a_contract_of_requests_is_invalid() {
         ("0x0000bbddc7ce488642fb579f8b00f3a590007251", "system_contract_missing: "),
         ("0x0000bff46984e3725691fa540a8c7589300d8282", "system_contract_missing: "),
         ("0x000064d678505ad48f8ccb093bc65613800e8282", "system_contract_missing: "),
-        ("0x4e59b44847b379578588920ca78fbf26c0b4956c", "state_root: "),
+        // The list has the hash of the parent, which is another without the factory.
+        ("0x4e59b44847b379578588920ca78fbf26c0b4956c", "access_list: "),
     ] {
         let mut genesis = genesis.clone();
         let removed = genesis["alloc"].as_object_mut().unwrap().remove(missing);
