@@ -122,14 +122,17 @@ impl Author<'_> {
                 let (contract, len) = REQUESTS[self.rng.random_range(0..REQUESTS.len())];
                 let mut data = vec![0; len];
                 self.rng.fill(data.as_mut_slice());
-                if len == 184 {
-                    // The amount in gwei stays small.
-                    data[80..88].fill(0);
-                    data[83] = 0x40;
-                }
-                let fee =
+                let mut value =
                     *[0, 1, 1_000, 3_000_000_000_000_000_000].choose(self.rng).unwrap_or(&1_u64);
-                (contract.into(), U256::from(fee), data.into())
+                if len == 184 {
+                    // A builder's deposit has its amount in gwei, and comes with it and the fee.
+                    let ether = self.rng.random_range(0..3);
+                    data[80..88].copy_from_slice(&(ether * 1_000_000_000_u64).to_be_bytes());
+                    if self.rng.random_ratio(3, 4) {
+                        value = ether * 1_000_000_000_000_000_000 + 1;
+                    }
+                }
+                (contract.into(), U256::from(value), data.into())
             }
             10 => (deposit_contract().into(), U256::ZERO, deposit(self.rng.random())),
             11 => {

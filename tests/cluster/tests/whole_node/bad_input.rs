@@ -209,8 +209,15 @@ async fn a_body_that_is_too_large_is_refused() {
     assert_eq!(answer.status, 413);
     assert_alive(&mut node, "200 MiB").await;
     // Without a token the request is refused for that reason, whatever its size.
-    let answer = node.engine.post(body.clone(), None).await.unwrap();
-    assert_eq!(answer.status, 401);
+    // The server need not read on then, so the connection may break while the body is sent.
+    let mut answer = node.engine.post(body.clone(), None).await;
+    for _ in 0..10 {
+        if answer.is_ok() {
+            break;
+        }
+        answer = node.engine.post(body.clone(), None).await;
+    }
+    assert_eq!(answer.unwrap().status, 401);
     let answer = node.http.post(body.slice(..6 << 20), None).await.unwrap();
     assert_eq!(answer.status, 413);
     let answer = node.http.call("eth_chainId", json!([])).await;
