@@ -22,6 +22,7 @@ mod lab;
 mod multiproof_worker;
 mod node;
 mod operations;
+mod output;
 mod overlap;
 mod peer_table;
 mod profile;

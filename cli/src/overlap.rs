@@ -5,12 +5,11 @@ mod select;
 mod source;
 mod when;
 
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use crate::output::{print, write};
 use compare::CompareArgs;
 use select::SelectArgs;
 use source::{Source, parse_url};
@@ -124,28 +123,16 @@ fn now_ns() -> u64 {
 
 fn publish(args: &Args, report: &Report) -> anyhow::Result<()> {
     if let Some(path) = &args.html {
-        write(path, &tandem_overlap::html(report))?;
+        write(path, tandem_overlap::html(report))?;
     }
     match &args.json {
         Some(path) if path == Path::new("-") => {
             return print(&format!("{}\n", tandem_overlap::json(report)));
         }
-        Some(path) => write(path, &tandem_overlap::json(report))?,
+        Some(path) => write(path, tandem_overlap::json(report))?,
         None => {}
     }
     print(&tandem_overlap::text(report))
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
-}
-
-/// Writes to standard output. A reader that stops early, like `head`, is fine.
-fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("print"),
-        _ => Ok(()),
-    }
 }
 
 fn exit_code(args: &Args, report: &Report) -> ExitCode {

@@ -4,15 +4,13 @@
 //!  /debug/pprof/profile of every process, or files ──► merge ──► table, flame graph, pprof file
 //! ```
 
-use crate::{http_client::get_within, target::Target};
-use anyhow::Context;
-use std::{
-    fs,
-    io::{ErrorKind, Write},
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Duration,
+use crate::{
+    http_client::get_within,
+    output::{print, write},
+    target::Target,
 };
+use anyhow::Context;
+use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
 use tandem_profile::{Budget, Profile, flamegraph};
 use tokio::task::JoinSet;
 
@@ -64,21 +62,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let profiles = if args.files.is_empty() { take(args)? } else { read(&args.files)? };
     let profile = Profile::merge(profiles).map_err(anyhow::Error::msg).context("merge profiles")?;
     if let Some(path) = &args.flamegraph {
-        write(path, flamegraph(&profile).as_bytes())?;
+        write(path, flamegraph(&profile))?;
     }
     if let Some(path) = &args.out {
-        write(path, &profile.encode())?;
+        write(path, profile.encode())?;
     }
     let text = Budget::of(&profile).text(&profile, args.rows);
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        // A reader that stops early, like `head`, is fine.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("print"),
-        _ => Ok(ExitCode::SUCCESS),
-    }
-}
-
-fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    fs::write(path, bytes).with_context(|| format!("write {}", path.display()))
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn read(files: &[PathBuf]) -> anyhow::Result<Vec<Profile>> {

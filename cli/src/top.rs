@@ -9,14 +9,14 @@ mod screen;
 mod subsystems;
 mod view;
 
-use crate::{http_client, scrape::Scrape, target::Target};
+use crate::{http_client, output::print, scrape::Scrape, target::Target};
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use figures::{Figures, Sample};
 use ratatui_termion::termion::{event::Key, input::TermRead};
 use std::{
     collections::VecDeque,
-    io::{ErrorKind, IsTerminal, Write},
+    io::IsTerminal,
     process::ExitCode,
     sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     thread,
@@ -103,11 +103,8 @@ fn once(args: &Args) -> anyhow::Result<ExitCode> {
     let answers = figures.processes.iter().any(|process| process.answers);
     let urls: Vec<_> = args.metrics.iter().map(|target| &*target.url).collect();
     ensure!(answers, "no answer from {}", urls.join(", "));
-    match std::io::stdout().lock().write_all(view::text(&figures, TEXT_WIDTH).as_bytes()) {
-        // A reader that stops early, like `head`, is fine.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("print"),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    print(&view::text(&figures, TEXT_WIDTH))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Looks and listens on separate threads, so that a slow answer does not delay a key.

@@ -7,7 +7,7 @@ use tandem_overlap::{Change, Comparison, compare, comparison_json, comparison_te
 
 use super::select::SelectArgs;
 use super::source::{self, Source};
-use super::{print, write};
+use crate::output::{print, write};
 
 /// Arguments of `tandem overlap compare`.
 #[derive(clap::Args, Debug, Clone)]
@@ -47,7 +47,7 @@ pub fn main(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         }
         json => {
             if let Some(path) = json {
-                write(path, &comparison_json(&comparison))?;
+                write(path, comparison_json(&comparison))?;
             }
             print(&comparison_text(&comparison))?;
         }

@@ -9,7 +9,7 @@ pub enum Subsystem {
     StateRoot,
     /// Recovery of senders and authorities from signatures.
     Signatures,
-    /// Keccak and SHA-2, for whoever.
+    /// Keccak and SHA-2, for all other parts.
     Hashing,
     /// RocksDB, with compaction, and the tables on it.
     Database,
