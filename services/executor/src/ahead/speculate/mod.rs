@@ -210,6 +210,8 @@ impl<'a> Turns<'a> {
         counter!(names::ACCESS_LISTS, "outcome" => "left").increment(1);
         debug!(block.number = self.block.id.number, index, "the access list is wrong");
         self.conflict = Some(index);
+        #[cfg(test)]
+        tests::LEFT_AFTER.set(Some(self.job().counts.conflicts.load(SeqCst)));
         if let Some(listed) = &self.listed {
             listed.stop();
         }

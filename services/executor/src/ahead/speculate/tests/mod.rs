@@ -81,6 +81,8 @@ type Seen = (Result<Executed, Failure>, StateDiff, Vec<StateUpdate>);
 thread_local! {
     /// Last counts of the engine on this thread.
     pub static COUNTS: std::cell::Cell<[u64; 3]> = const { std::cell::Cell::new([0; 3]) };
+    /// Number of conflicts after which the engine on this thread last left a list.
+    pub static LEFT_AFTER: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
 }
 
 fn run(case: &Case, reader: &Memory, ahead: Option<&Ahead<'_>>) -> Seen {
