@@ -4,6 +4,7 @@
 use crate::{
     init,
     node::{PolicyArgs, client_info},
+    operations,
     replay::{self, Corpus, Finality, ReplayArgs},
     serve::reactor,
     telemetry::TelemetryArgs,
@@ -43,7 +44,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => (std::env::temp_dir().join(format!("tandem-demo-{}", std::process::id())), false),
     };
     anyhow::ensure!(!datadir.exists(), "{} exists already", datadir.display());
-    let mut config = Config::default().at(&datadir);
+    let mut config = operations::load(None)?.at(&datadir);
     args.policies.apply(&mut config.policies)?;
     args.telemetry.apply(&mut config.traces);
     let run = demo(&args.corpus, &args.html, &datadir, config, args.telemetry);

@@ -45,11 +45,7 @@ impl OperationsArgs {
 
     /// Returns the settings from file and environment, or the defaults, without a data directory.
     pub fn load(&self) -> anyhow::Result<Config> {
-        // A variable that is not valid UTF-8 cannot be a setting.
-        let variables = env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
-        Config::load_with(self.config.as_deref(), variables).context("configuration")
+        load(self.config.as_deref())
     }
 
     /// Returns the settings with this data directory.
@@ -71,4 +67,13 @@ impl OperationsArgs {
         }
         Ok(self.print_config)
     }
+}
+
+/// Returns the settings from this file, if one is given, and from the environment, without a data
+/// directory.
+pub fn load(file: Option<&Path>) -> anyhow::Result<Config> {
+    // A variable that is not valid UTF-8 cannot be a setting.
+    let variables = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Config::load_with(file, variables).context("configuration")
 }

@@ -138,6 +138,12 @@ pub trait ProofSession: Send {
     /// workers is full. [`ProofSession::roots`] reports errors.
     fn update(&mut self, update: Arc<StateUpdate>);
 
+    /// Returns whether the workers have taken all messages so far. A session that does not know says
+    /// yes.
+    fn has_taken_all(&self) -> bool {
+        true
+    }
+
     /// Ends the updates, so that the workers start on the roots. Does not wait for them.
     fn finish(&mut self);
 

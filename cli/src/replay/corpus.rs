@@ -2,7 +2,7 @@
 //!
 //! A line is an object of the payload and its parameters, or a whole JSON-RPC request, as expb and
 //! benchmarkoor write them. Requests other than newPayload are skipped: the replay makes its own
-//! forkchoice updates.
+//! forkchoice updates. A folder of reth-bench has a file for each payload instead.
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -18,6 +18,13 @@ use tokio::sync::mpsc;
 
 /// Names of a payload file in a corpus directory, in order of preference.
 const NAMES: [&str; 2] = ["payloads.jsonl.gz", "payloads.jsonl"];
+
+/// Names of reth-bench's files: a number lies between the two.
+const RETH_BENCH: [&str; 2] = ["payload_block_", ".json"];
+
+/// Parameters that reth-bench's files lack, with the values that it sends.
+const NO_HASHES: &str = "[]";
+const NO_ROOT: &str = "\"0x0000000000000000000000000000000000000000000000000000000000000000\"";
 
 /// A payload ready to be sent.
 #[derive(Debug)]
@@ -40,10 +47,13 @@ pub struct Entry {
     pub body: Bytes,
 }
 
-/// A payload file.
+/// A payload file, or a folder with a file for each payload.
 #[derive(Debug, Clone)]
 pub struct Corpus {
+    /// The file, or the first one of the folder.
     path: PathBuf,
+    /// Files of a payload each, in order. Empty if `path` has all payloads.
+    files: Vec<PathBuf>,
 }
 
 impl Corpus {
@@ -54,12 +64,21 @@ impl Corpus {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         if !path.is_dir() {
             File::open(path).with_context(|| format!("open {}", path.display()))?;
-            return Ok(Self { path: path.into() });
+            return Ok(Self { path: path.into(), files: Vec::new() });
         }
         let mut candidates = NAMES.iter().map(|name| path.join(name));
-        match candidates.find(|path| path.is_file()) {
-            Some(path) => Ok(Self { path }),
-            None => bail!("{} has no {}", path.display(), NAMES.join(" or ")),
+        if let Some(path) = candidates.find(|path| path.is_file()) {
+            return Ok(Self { path, files: Vec::new() });
+        }
+        let files = files_of_reth_bench(path)?;
+        match files.first() {
+            Some(first) => Ok(Self { path: first.clone(), files }),
+            None => bail!(
+                "{} has no {}, nor any {}",
+                path.display(),
+                NAMES.join(" or "),
+                RETH_BENCH.join("N")
+            ),
         }
     }
 
@@ -100,9 +119,13 @@ impl Corpus {
     /// file is never in memory. The channel ends after the last payload or the first error.
     pub fn read(&self, blocks: RangeInclusive<u64>) -> mpsc::Receiver<anyhow::Result<Entry>> {
         let (entries, receiver) = mpsc::channel(1);
-        let path = self.path.clone();
+        let Self { path, files } = self.clone();
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = read_file(&path, &blocks, &entries) {
+            let read = match files.is_empty() {
+                true => read_lines(&path, &blocks, &entries),
+                false => read_files(&files, &blocks, &entries),
+            };
+            if let Err(error) = read {
                 let error = error.context(format!("read {}", path.display()));
                 // The receiver is gone if the replay has ended.
                 let _ = entries.blocking_send(Err(error));
@@ -112,7 +135,37 @@ impl Corpus {
     }
 }
 
-fn read_file(
+/// Returns the files that reth-bench has written to a folder, in the order of their numbers.
+fn files_of_reth_bench(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = folder.read_dir().with_context(|| format!("list {}", folder.display()))?;
+    let number = |path: &Path| -> Option<u64> {
+        let name = path.file_name()?.to_str()?;
+        name.strip_prefix(RETH_BENCH[0])?.strip_suffix(RETH_BENCH[1])?.parse().ok()
+    };
+    let mut files: Vec<(u64, PathBuf)> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter_map(|path| Some((number(&path)?, path)))
+        .collect();
+    files.sort_unstable();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+fn read_files(
+    files: &[PathBuf],
+    blocks: &RangeInclusive<u64>,
+    entries: &mpsc::Sender<anyhow::Result<Entry>>,
+) -> anyhow::Result<()> {
+    for path in files {
+        let parsed = std::fs::read_to_string(path).context("read").and_then(|text| envelope(&text));
+        let entry = parsed.with_context(|| path.display().to_string())?;
+        if blocks.contains(&entry.number) && entries.blocking_send(Ok(entry)).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn read_lines(
     path: &Path,
     blocks: &RangeInclusive<u64>,
     entries: &mpsc::Sender<anyhow::Result<Entry>>,
@@ -205,6 +258,47 @@ fn parse(line: &str) -> anyhow::Result<Option<Entry>> {
         execution_requests,
     })
     .map(Some)
+}
+
+/// A file of reth-bench: the answer of engine_getPayload, other members included.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    execution_payload: &'a RawValue,
+    #[serde(borrow)]
+    execution_requests: Option<&'a RawValue>,
+}
+
+/// Members of a payload that tell its version.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Versions {
+    withdrawals: Option<IgnoredAny>,
+    blob_gas_used: Option<IgnoredAny>,
+    block_access_list: Option<IgnoredAny>,
+}
+
+/// Turns a file of reth-bench into a request with the parameters that reth-bench sends: no blobs,
+/// and a parent beacon block root of zeros.
+fn envelope(text: &str) -> anyhow::Result<Entry> {
+    let Envelope { execution_payload, execution_requests } = serde_json::from_str(text)?;
+    let has: Versions =
+        serde_json::from_str(execution_payload.get()).context("executionPayload")?;
+    let version = match has {
+        Versions { block_access_list: Some(_), .. } => 5,
+        _ if execution_requests.is_some() => 4,
+        Versions { blob_gas_used: Some(_), .. } => 3,
+        Versions { withdrawals: Some(_), .. } => 2,
+        _ => 1,
+    };
+    entry(Line {
+        method: format!("engine_newPayloadV{version}"),
+        execution_payload,
+        versioned_hashes: Some(serde_json::from_str(NO_HASHES)?),
+        parent_beacon_block_root: Some(serde_json::from_str(NO_ROOT)?),
+        execution_requests,
+    })
 }
 
 fn entry(line: Line<'_>) -> anyhow::Result<Entry> {
@@ -300,6 +394,42 @@ pub mod tests {
             assert_eq!((entry.number, entry.gas, entry.transactions), (17, 1_000_000, 2));
             assert_eq!(entry.version, version);
         }
+    }
+
+    #[tokio::test]
+    async fn a_folder_of_reth_bench_is_read_in_the_order_of_its_numbers() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(Corpus::open(directory.path()).is_err());
+        for number in [2, 10, 9] {
+            let own: serde_json::Value = serde_json::from_str(&line(4, number)).unwrap();
+            let mut payload = own["executionPayload"].clone();
+            payload["blobGasUsed"] = "0x0".into();
+            let mut envelope =
+                serde_json::json!({"executionPayload": payload, "blockValue": "0x1"});
+            if number != 2 {
+                envelope["executionRequests"] = own["executionRequests"].clone();
+            }
+            let name = format!("payload_block_{number}.json");
+            std::fs::write(directory.path().join(name), envelope.to_string()).unwrap();
+        }
+        std::fs::write(directory.path().join("payload_block_x.json"), "no number").unwrap();
+        let corpus = Corpus::open(directory.path()).unwrap();
+        assert_eq!(numbers(&corpus, 0..=u64::MAX).await, [2, 9, 10]);
+        assert_eq!(numbers(&corpus, 3..=9).await, [9]);
+        let mut entries = corpus.read(0..=u64::MAX);
+        let bodies = [entries.recv().await, entries.recv().await].map(|entry| {
+            let entry = entry.unwrap().unwrap();
+            (entry.version, String::from_utf8(entry.body.to_vec()).unwrap())
+        });
+        let root = format!("\"0x{:064x}\"", 0);
+        assert_eq!(bodies[0].0, 3);
+        assert!(bodies[0].1.ends_with(&format!("}},[],{root}]}}")), "{}", bodies[0].1);
+        assert_eq!(bodies[1].0, 4);
+        assert!(bodies[1].1.ends_with(&format!("}},[],{root},[\"0x00cc\"]]}}")), "{}", bodies[1].1);
+        std::fs::write(directory.path().join("payload_block_9.json"), "{}").unwrap();
+        let mut entries = corpus.read(3..=u64::MAX);
+        let error = format!("{:#}", entries.recv().await.unwrap().unwrap_err());
+        assert!(error.contains("payload_block_9.json"), "{error}");
     }
 
     #[test]

@@ -231,3 +231,12 @@ fn what_a_start_would_refuse_the_check_refuses() {
         assert!(text.contains(want), "{flags:?}: {text}");
     }
 }
+
+#[test]
+fn the_demo_heeds_settings_of_the_environment() {
+    let corpus = repository().join("corpora/demo");
+    let mut command = Command::new(binary());
+    command.arg("demo").arg("--corpus").arg(corpus).env("TANDEM__EXECUTOR__NO_SUCH_SETTING", "1");
+    let text = said(&command.output().unwrap(), false);
+    assert!(text.contains("TANDEM__EXECUTOR__NO_SUCH_SETTING"), "{text}");
+}

@@ -66,6 +66,7 @@ impl OpenBlock {
             parent: parent, "storage worker",
             worker = owner, block.number = begin.block.number,
             policy.batching = %policies.batching, policy.chunking = %policies.chunking,
+            policy.dispatch = %policies.dispatch,
             jobs = Empty, targets = Empty, walks = Empty, nodes = Empty, batches = Empty,
             queue_wait_us = Empty, proof.first_ready_us = Empty, proof.first_taken_us = Empty,
             proof.gap_max_us = Empty, proof.gap_p50_us = Empty,

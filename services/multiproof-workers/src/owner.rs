@@ -19,6 +19,7 @@ use std::{
 };
 use tandem_actor::{Envelope, Inbox, ReceivedOr};
 use tandem_bus::Subscription;
+use tandem_policy::Dispatching;
 use tandem_primitives::{B256, ShardSet, TrieDiff, WalkTarget};
 use tandem_proto::{
     multiproof::{Begin, Error, Foresight, Prefetch, ProofStats, StateUpdate},
@@ -87,8 +88,8 @@ impl Owner {
             self.receive_proof(proof);
             return true;
         }
-        // Answers under way make room.
-        let full = self.dispatch.is_full();
+        // Answers under way make room, or end a wait that the policy asks for.
+        let full = self.dispatch.is_full() || self.is_blocked();
         if !full && let Some(envelope) = inbox.try_receive() {
             return self.handle(envelope, inbox.len());
         }
@@ -105,6 +106,13 @@ impl Owner {
             return true;
         }
         self.wait(inbox, wait, full)
+    }
+
+    /// Returns whether the policy of the open block lets no message in until all paths under way are
+    /// there.
+    fn is_blocked(&self) -> bool {
+        let policy = self.open.as_ref().map(|open| open.policies.dispatch);
+        policy == Some(Dispatching::Blocking) && self.dispatch.is_under_way()
     }
 
     /// Hashes some nodes that will probably not change any more. Returns false when there is

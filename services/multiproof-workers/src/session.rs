@@ -107,6 +107,10 @@ impl ProofSession for LocalSession {
         self.broadcast(|| Message::Update { session: self.id, update: update.clone() });
     }
 
+    fn has_taken_all(&self) -> bool {
+        self.workers.iter().all(Mailbox::is_empty)
+    }
+
     fn finish(&mut self) {
         self.spans.note_executed(unix_nanos());
         self.release_workers();

@@ -1,14 +1,20 @@
 //! The table beside a plain map that is scanned. On the map it measures collecting and choosing, a
-//! full scan with insertion sort, and a heap over everything.
+//! full scan with insertion sort, and a heap over everything. Also news for the table's thread in one
+//! message, and each in its own.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use alloy_primitives::map::HashMap;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use std::{collections::BinaryHeap, hint::black_box, net::IpAddr, time::Duration};
-use tandem_peer_table::{Config, table::Table};
+use tandem_bus::Bus;
+use tandem_peer_table::{Config, Deps, PeerTable, table::Table};
 use tandem_primitives::{B256, B512, Bytes, keccak256};
-use tandem_proto::event::{Contact, ContactEvent};
+use tandem_proto::{
+    event::{Contact, ContactEvent},
+    peer_table::PeerTableApi,
+};
+use tokio_util::sync::CancellationToken;
 
 const SIZES: [usize; 3] = [1_000, 100_000, 1_000_000];
 const CLOSEST: usize = 16;
@@ -200,10 +206,37 @@ fn apply(c: &mut Criterion) {
     }
 }
 
+/// News of a moment for the table's thread: in one message, or a message each. Ends when the table
+/// has taken all.
+fn messages(c: &mut Criterion) {
+    const NEWS: usize = 256;
+    let contacts = contacts(SIZES[0]);
+    let config = Config { mailbox_capacity: 4 * NEWS, ..Config::default() };
+    let deps = Deps { bus: Bus::default(), fatal: CancellationToken::new() };
+    let table = PeerTable::start(config, deps).unwrap();
+    contacts.chunks(NEWS).for_each(|part| table.apply_batch(part.to_vec()).unwrap());
+    let news = &contacts[..NEWS];
+    let mut group = c.benchmark_group("256 contacts to the table's thread");
+    group.bench_function("one message", |b| {
+        b.iter(|| {
+            table.apply_batch(news.to_vec()).unwrap();
+            black_box(table.stats().unwrap())
+        });
+    });
+    group.bench_function("a message each", |b| {
+        b.iter(|| {
+            news.iter().for_each(|one| table.apply_batch(vec![one.clone()]).unwrap());
+            black_box(table.stats().unwrap())
+        });
+    });
+    group.finish();
+    table.stop();
+}
+
 fn config() -> Criterion {
     let seconds = Duration::from_secs;
     Criterion::default().sample_size(20).warm_up_time(seconds(1)).measurement_time(seconds(2))
 }
 
-criterion_group! { name = benches; config = config(); targets = sample, closest, apply }
+criterion_group! { name = benches; config = config(); targets = sample, closest, apply, messages }
 criterion_main!(benches);

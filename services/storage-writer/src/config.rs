@@ -41,6 +41,9 @@ pub struct Config {
     /// For experiments: microseconds that a read of accounts, slots or code takes longer, as if they
     /// were on a disk. It reads up to 32 keys of a call at once. 0 for none.
     pub read_delay_micros: u64,
+    /// For experiments: microseconds that each key of a trie walk takes longer, one key after the
+    /// other, as if a thread read its paths from a disk. 0 for none.
+    pub trie_read_delay_micros: u64,
     /// Whether to start although acknowledged blocks are lost. Given on the command line only,
     /// because it applies to one start.
     #[serde(skip)]
@@ -65,6 +68,7 @@ impl Config {
             free_bytes_min: 32 << 20,
             sync: true,
             read_delay_micros: 0,
+            trie_read_delay_micros: 0,
             accept_lost_blocks: false,
             store: tandem_store::Options::default(),
         }

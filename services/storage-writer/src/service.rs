@@ -58,6 +58,13 @@ impl Default for Deps {
     }
 }
 
+/// Waits for as long as this many reads of a disk would take.
+fn delay(micros: u64, reads: usize) {
+    if micros > 0 && reads > 0 {
+        thread::sleep(Duration::from_micros(micros.saturating_mul(reads as u64)));
+    }
+}
+
 /// storage-writer, for callers in the same process. Dropping the last handle stops it, writes
 /// everything to the disk and marks the database as closed. Without that nothing is lost, but the
 /// next start reads the log.
@@ -72,15 +79,6 @@ pub struct StorageWriter {
 }
 
 impl StorageWriter {
-    /// Waits for as long as a disk would take to read this many keys of one call.
-    fn delay(&self, keys: usize) {
-        let micros = self.shared.config.read_delay_micros;
-        let reads = keys.div_ceil(DELAYED_TOGETHER) as u64;
-        if micros > 0 && reads > 0 {
-            thread::sleep(Duration::from_micros(micros.saturating_mul(reads)));
-        }
-    }
-
     /// Opens the database of a data directory and starts the persist thread.
     ///
     /// When there is no database, or it is of another kind, has a newer schema or is open in
@@ -297,7 +295,8 @@ impl BaseReads for StorageWriter {
 
     fn read_state(&self, request: &ReadState) -> Result<StateValues> {
         let started = Instant::now();
-        self.delay(request.accounts.len() + request.slots.len() + request.codes.len());
+        let keys = request.accounts.len() + request.slots.len() + request.codes.len();
+        delay(self.shared.config.read_delay_micros, keys.div_ceil(DELAYED_TOGETHER));
         let view = self.shared.store.snapshot();
         let read = || -> Result<StateValues, Error> {
             let slots = view.multi_get::<Slots>(request.slots.iter().copied())?;
@@ -315,6 +314,7 @@ impl BaseReads for StorageWriter {
 
     fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
         let started = Instant::now();
+        delay(self.shared.config.trie_read_delay_micros, targets.len());
         let view = self.shared.store.snapshot();
         let mut nodes = Vec::new();
         walk::walk(&view, targets, &mut |owner, path, rlp| {

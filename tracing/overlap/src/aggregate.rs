@@ -51,13 +51,24 @@ pub struct Options {
     pub timeline: bool,
     /// Whether to say what faster stages would gain ([`Report::what_if`]).
     pub what_if: bool,
+    /// Part of its time that each stage is asked to lose besides a tenth and a half, below 1.
+    pub what_if_part: Option<f64>,
 }
 
 impl Options {
     /// Creates options for the `limit` youngest payloads of `selection`, with a timeline.
     pub fn new(selection: Selection, limit: usize) -> Self {
         let (filter, align, jaeger_ui) = (Filter::default(), Vec::new(), None);
-        Self { selection, filter, limit, align, jaeger_ui, timeline: true, what_if: false }
+        Self {
+            selection,
+            filter,
+            limit,
+            align,
+            jaeger_ui,
+            timeline: true,
+            what_if: false,
+            what_if_part: None,
+        }
     }
 }
 
@@ -169,7 +180,10 @@ impl Aggregate {
         let Analysis { report, a, b, a_members, b_members, derived_busy, path, last_wait, .. } =
             analysis;
         let gains = match self.options.what_if {
-            true => gains(index, &path, [&a, &b], [&a_members, &b_members], last_wait),
+            true => {
+                let asked = self.options.what_if_part;
+                gains(index, &path, [&a, &b], [&a_members, &b_members], last_wait, asked)
+            }
             false => Vec::new(),
         };
         let mut hosts: Vec<Arc<str>> = Vec::new();

@@ -51,6 +51,8 @@ pub(crate) struct PayloadGain {
     pub(crate) on_path_ns: f64,
     /// Time that the payload would take less, for each of [`FASTER`].
     pub(crate) gains_ns: [f64; FASTER.len()],
+    /// Time that the payload would take less if the stage lost the part that was asked for.
+    pub(crate) asked_ns: Option<f64>,
 }
 
 /// Share of a stage, and the gain if it were faster, over all payloads.
@@ -64,6 +66,10 @@ pub struct StageGain {
     pub gain_10: Estimate,
     /// Part of the payload gained if the stage took half of its time.
     pub gain_50: Estimate,
+    /// Part of the payload gained if the stage lost the part of its time that was asked for
+    /// ([`Options::what_if_part`](crate::Options)).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gain_asked: Option<Estimate>,
 }
 
 /// Piece of the critical path, with the stages that its time belongs to.
@@ -87,13 +93,15 @@ struct Replay<'r> {
 }
 
 /// Returns the gains of one payload. `path` covers the payload in order of time, `a` and `b` are the
-/// busy intervals of the sides, `a_members` and `b_members` their spans.
+/// busy intervals of the sides, `a_members` and `b_members` their spans. `asked` is a part of its
+/// time that each stage is asked to lose besides [`FASTER`].
 pub(crate) fn gains(
     index: &Index<'_>,
     path: &[Part],
     [a, b]: [&Intervals; 2],
     [a_members, b_members]: [&[usize]; 2],
     last_wait: Option<usize>,
+    asked: Option<f64>,
 ) -> Vec<PayloadGain> {
     let spans = index.spans;
     let engine = a_members.iter().copied().max_by_key(|at| spans[*at].duration_ns());
@@ -122,7 +130,7 @@ pub(crate) fn gains(
         a_end: a.hull().map(|(_, end)| end),
         wait: last_wait.map(|at| (spans[at].start_ns, spans[at].end_ns)),
     };
-    replay.gains()
+    replay.gains(asked)
 }
 
 /// Returns whether execution waited in this part: it was open, and the path is on a span above it.
@@ -166,7 +174,7 @@ impl Stages {
 }
 
 impl Replay<'_> {
-    fn gains(&self) -> Vec<PayloadGain> {
+    fn gains(&self, asked: Option<f64>) -> Vec<PayloadGain> {
         let before = self.length(|_| 1.0);
         let gain = |at: usize| {
             let share = |segment: &Segment| -> f64 {
@@ -181,6 +189,7 @@ impl Replay<'_> {
                 stage: self.stages[at].clone(),
                 on_path_ns: self.segments.iter().map(time).sum(),
                 gains_ns: FASTER.map(faster),
+                asked_ns: asked.map(faster),
             }
         };
         (0..self.stages.len()).map(gain).collect()
@@ -238,21 +247,26 @@ impl Replay<'_> {
 /// is not on the path count with 0.
 pub(crate) fn over_all(payloads: &[(u64, &[PayloadGain])]) -> Vec<StageGain> {
     const SEED: u64 = 28;
-    let mut stages: HashMap<&str, Vec<[f64; 3]>> = HashMap::new();
+    let mut stages: HashMap<&str, Vec<[f64; 4]>> = HashMap::new();
+    let has_asked =
+        payloads.iter().flat_map(|(_, gains)| *gains).any(|gain| gain.asked_ns.is_some());
     for (at, (payload_ns, gains)) in payloads.iter().enumerate() {
         for gain in gains.iter().filter(|_| *payload_ns > 0) {
-            let parts = stages.entry(&gain.stage).or_insert_with(|| vec![[0.0; 3]; payloads.len()]);
+            let parts = stages.entry(&gain.stage).or_insert_with(|| vec![[0.0; 4]; payloads.len()]);
             let part = |ns: f64| ns / *payload_ns as f64;
-            parts[at] = [part(gain.on_path_ns), part(gain.gains_ns[0]), part(gain.gains_ns[1])];
+            let [tenth, half] = gain.gains_ns.map(part);
+            let asked = gain.asked_ns.map_or(0.0, part);
+            parts[at] = [part(gain.on_path_ns), tenth, half, asked];
         }
     }
-    let stage = |(stage, parts): (&str, Vec<[f64; 3]>)| {
+    let stage = |(stage, parts): (&str, Vec<[f64; 4]>)| {
         let estimate = |which: usize| {
             let blocks: Vec<Vec<f64>> = parts.iter().map(|part| vec![part[which]]).collect();
             Estimate::of(&blocks, SEED)
         };
         let (on_path, gain_10, gain_50) = (estimate(0)?, estimate(1)?, estimate(2)?);
-        Some(StageGain { stage: stage.to_owned(), on_path, gain_10, gain_50 })
+        let gain_asked = if has_asked { Some(estimate(3)?) } else { None };
+        Some(StageGain { stage: stage.to_owned(), on_path, gain_10, gain_50, gain_asked })
     };
     let mut gains: Vec<StageGain> = stages.into_iter().filter_map(stage).collect();
     gains.sort_by(|one, other| {
@@ -284,7 +298,7 @@ mod tests {
     }
 
     fn halved(replay: &Replay<'_>, stage: &str) -> f64 {
-        let gains = replay.gains();
+        let gains = replay.gains(None);
         gains.iter().find(|gain| gain.stage == stage).unwrap().gains_ns[1]
     }
 
@@ -298,9 +312,10 @@ mod tests {
         assert_eq!(halved(&replay, "execution"), 40.0);
         assert_eq!(halved(&replay, STATE_ROOT), 2.0);
         assert_eq!(halved(&replay, "commit"), 3.0);
-        let shares: f64 = replay.gains().iter().map(|gain| gain.on_path_ns).sum();
+        let shares: f64 = replay.gains(None).iter().map(|gain| gain.on_path_ns).sum();
         assert_eq!(shares, 100.0, "the path is the whole payload");
-        assert_eq!(replay.gains()[0].gains_ns[0], 1.0, "a tenth of decode");
+        assert_eq!(replay.gains(None)[0].gains_ns[0], 1.0, "a tenth of decode");
+        assert_eq!(replay.gains(Some(0.8))[1].asked_ns, Some(64.0), "what was asked for");
     }
 
     #[test]
@@ -353,6 +368,7 @@ mod tests {
             stage: stage.to_owned(),
             on_path_ns: 2.0 * ns,
             gains_ns: [ns / 5.0, ns],
+            asked_ns: None,
         };
         let payloads = [vec![gain("a", 10.0), gain("b", 30.0)], vec![gain("b", 20.0)]];
         let payloads: Vec<(u64, &[PayloadGain])> =
@@ -360,6 +376,10 @@ mod tests {
         let all = over_all(&payloads);
         let named: Vec<_> = all.iter().map(|one| (&*one.stage, one.gain_50.median)).collect();
         assert_eq!(named, [("b", 0.25), ("a", 0.05)]);
+        assert!(all.iter().all(|one| one.gain_asked.is_none()));
+        let asked = [PayloadGain { asked_ns: Some(70.0), ..gain("a", 10.0) }];
+        let asked = over_all(&[(100, &asked)]);
+        assert_eq!(asked[0].gain_asked.map(|gain| gain.median), Some(0.7));
         assert_eq!(over_all(&[]), []);
     }
 }

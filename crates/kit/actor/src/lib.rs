@@ -132,6 +132,11 @@ impl<M> Mailbox<M> {
         self.sender.room()
     }
 
+    /// Returns whether no message is waiting at this moment.
+    pub fn is_empty(&self) -> bool {
+        self.sender.is_empty()
+    }
+
     /// Puts a message into the mailbox. Blocks while the mailbox is full, so never call it in async
     /// code. The message holds the current span, which cannot end before the message is taken.
     ///

@@ -88,6 +88,11 @@ impl<T> ThreadSender<T> {
     pub fn room(&self) -> usize {
         self.channel.capacity().map_or(usize::MAX, |capacity| capacity - self.channel.len())
     }
+
+    /// Returns whether no message is waiting at this moment.
+    pub fn is_empty(&self) -> bool {
+        self.channel.is_empty()
+    }
 }
 
 impl<T> TaskSender<T> {

@@ -1,11 +1,14 @@
 //! A state of 500,000 slots on both backends: a block's writes while a snapshot is held, point
-//! reads, and a scan.
+//! reads, and a scan. Also the read of a recent header, beside a map in memory.
 #![allow(clippy::unwrap_used)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use std::hint::black_box;
-use tandem_primitives::{B256, U256, keccak256};
-use tandem_store::{Durability, Options, Store, tables::Slots};
+use std::{collections::HashMap, hint::black_box};
+use tandem_primitives::{B256, Bytes, U256, keccak256};
+use tandem_store::{
+    Durability, Options, Store,
+    tables::{Headers, Slots},
+};
 
 const SLOTS: u64 = 500_000;
 
@@ -75,5 +78,36 @@ fn backends(c: &mut Criterion) {
     measure(c, "memory", &Store::in_memory());
 }
 
-criterion_group!(benches, backends);
+/// Number of headers.
+const HEADERS: u64 = 1_000;
+
+/// A parent's header from the database, as a client without a cache of headers reads it.
+fn headers(c: &mut Criterion) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::create(&directory.path().join("db"), &Options::default()).unwrap();
+    let hash = |number: u64| keccak256(number.to_be_bytes());
+    let (mut batch, mut known) = (store.batch(), HashMap::new());
+    for number in 0..HEADERS {
+        batch.put::<Headers>(hash(number), (number, &[7; 640]));
+        known.insert(hash(number), Bytes::from(vec![7; 640]));
+    }
+    store.write(batch, Durability::Memory).unwrap();
+    let mut group = c.benchmark_group("header");
+    let mut next = 0;
+    group.bench_function("from the database", |b| {
+        b.iter(|| {
+            next = (next + 1) % HEADERS;
+            black_box(store.snapshot().get::<Headers>(hash(next)).unwrap().unwrap())
+        });
+    });
+    group.bench_function("from memory", |b| {
+        b.iter(|| {
+            next = (next + 1) % HEADERS;
+            black_box(known[&hash(next)].clone())
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, backends, headers);
 criterion_main!(benches);

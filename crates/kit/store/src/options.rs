@@ -19,6 +19,9 @@ pub struct Options {
     pub memtable_bytes_max: usize,
     /// Threads for flushes and compactions.
     pub background_threads: u16,
+    /// For experiments: whether the database measures how long its work takes, and keeps histograms.
+    /// Its counters are kept in any case.
+    pub time_statistics: bool,
     /// Whether a database that lacks a closed log is refused. Turn it off only to open such a
     /// database anyway.
     #[serde(skip, default = "yes")]
@@ -35,6 +38,7 @@ impl Default for Options {
             cache_bytes_max: 512 * MIB,
             memtable_bytes_max: 512 * MIB,
             background_threads: 2,
+            time_statistics: false,
             verify_logs: true,
         }
     }
@@ -157,7 +161,10 @@ impl Options {
         options.set_log_level(LogLevel::Warn);
         // Counters are plain, one for each processor; clocks and histograms would cost time.
         options.enable_statistics();
-        options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
+        options.set_statistics_level(match self.time_statistics {
+            true => StatsLevel::All,
+            false => StatsLevel::ExceptHistogramOrTimers,
+        });
         // Compaction can wait; a commit may wait for a flush.
         if let Ok(mut threads) = Env::new() {
             threads.lower_thread_pool_cpu_priority();

@@ -4,11 +4,11 @@ use std::{fmt, str::FromStr};
 /// Number of transactions whose state changes are merged into one update before it is sent to the
 /// workers.
 ///
-/// The decision depends on the transactions alone, so a block is always split in the same way. The
-/// adaptive rule comes from ethrex, which also holds changes back while its queue is not empty.
-/// Busy workers then cause large updates: the loop that [`crate::Chunking::WhileIdle`] describes.
-/// ethrex also counts transactions past the threshold; here the number counts the transactions in
-/// an update.
+/// Except under `while-empty`, the decision depends on the transactions alone, so a block is always
+/// split in the same way. The adaptive rule comes from ethrex, which also holds changes back while
+/// its queue is not empty. Busy workers then cause large updates: the loop that
+/// [`crate::Chunking::WhileIdle`] describes. ethrex also counts transactions past the threshold;
+/// here the number counts the transactions in an update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TransitionFlush {
     /// Sends the changes of every transaction at once, and those of every system call.
@@ -28,26 +28,40 @@ pub enum TransitionFlush {
         /// Number of transactions in an update from that gas on, at least 1 and at most `base`.
         min: u32,
     },
+    /// Sends the changes of `n` transactions together, and of more while updates wait in a worker's
+    /// queue. For comparisons: ethrex did so.
+    WhileEmpty {
+        /// Least number of transactions in an update, at least 1.
+        n: u32,
+    },
 }
 
 impl TransitionFlush {
     const KEY: &'static str = "transition_flush";
-    const EXPECTED: &'static str = "`every-tx`, `fixed{transactions}` or \
-                                    `adaptive{gas,transactions,transactions above that gas}` \
+    const EXPECTED: &'static str = "`every-tx`, `fixed{transactions}`, \
+                                    `adaptive{gas,transactions,transactions above that gas}` or \
+                                    `while-empty{transactions}` \
                                     (transactions from 1 to 100000, the second number not above the first)";
     /// Largest number of transactions that the text may contain.
     const TRANSACTIONS_MAX: u32 = 100_000;
 
     /// Returns whether the changes gathered so far are sent now. They come from `transactions`
-    /// transactions, at least one, which used `gas_used` gas together.
+    /// transactions, at least one, which used `gas_used` gas together. `is_empty` says whether no
+    /// update waits for the workers.
     #[must_use]
-    pub fn is_due(&self, transactions: u32, gas_used: u64) -> bool {
+    pub fn is_due(
+        &self,
+        transactions: u32,
+        gas_used: u64,
+        is_empty: impl FnOnce() -> bool,
+    ) -> bool {
         match *self {
             Self::EveryTx => true,
             Self::Fixed { n } => transactions >= n,
             Self::Adaptive { gas, base, min } => {
                 transactions >= if gas_used >= gas { min.min(base) } else { base }
             }
+            Self::WhileEmpty { n } => transactions >= n && is_empty(),
         }
     }
 }
@@ -58,6 +72,7 @@ impl fmt::Display for TransitionFlush {
             Self::EveryTx => f.write_str("every-tx"),
             Self::Fixed { n } => write!(f, "fixed{{{n}}}"),
             Self::Adaptive { gas, base, min } => write!(f, "adaptive{{{gas},{base},{min}}}"),
+            Self::WhileEmpty { n } => write!(f, "while-empty{{{n}}}"),
         }
     }
 }
@@ -71,6 +86,7 @@ impl FromStr for TransitionFlush {
             Some(match text::split::<3>(value)? {
                 ("every-tx", 0, _) => Self::EveryTx,
                 ("fixed", 1, [n, ..]) => Self::Fixed { n: positive(n)? },
+                ("while-empty", 1, [n, ..]) => Self::WhileEmpty { n: positive(n)? },
                 ("adaptive", 3, [gas, base, min]) if min <= base => {
                     Self::Adaptive { gas, base: positive(base)?, min: positive(min)? }
                 }
@@ -95,7 +111,7 @@ mod tests {
         let (mut updates, mut open, mut used) = (Vec::new(), 0, 0);
         for gas in gas {
             (open, used) = (open + 1, used + gas);
-            if policy.is_due(open, used) {
+            if policy.is_due(open, used, || open % 2 == 0) {
                 updates.push(open);
                 (open, used) = (0, 0);
             }
@@ -110,6 +126,9 @@ mod tests {
         assert_eq!(cut("every-tx", &transfers), [1; 12]);
         assert_eq!(cut("fixed{8}", &transfers), [8, 4]);
         assert_eq!(cut("fixed{1}", &transfers), [1; 12]);
+        // The queue is empty after an even number of transactions.
+        assert_eq!(cut("while-empty{3}", &transfers), [4; 3]);
+        assert_eq!(cut("while-empty{4}", &transfers), [4; 3]);
         assert_eq!(cut("adaptive{500000,5,2}", &transfers), [5, 5, 2]);
         assert_eq!(cut("adaptive{500000,5,2}", &[300_000; 5]), [2, 2, 1]);
         assert_eq!(cut("adaptive{500000,5,2}", &[21_000, 21_000, 500_000, 1, 1]), [3, 2]);
@@ -129,6 +148,8 @@ mod tests {
             "adaptive{1,2,3}",
             "adaptive{1,0,0}",
             "adaptive{1,5,0}",
+            "while-empty",
+            "while-empty{0}",
         ] {
             let error = wrong.parse::<TransitionFlush>().unwrap_err().to_string();
             let begin =
@@ -145,6 +166,7 @@ mod tests {
                 TransitionFlush::EveryTx,
                 TransitionFlush::Fixed { n },
                 TransitionFlush::Adaptive { gas, base: n, min },
+                TransitionFlush::WhileEmpty { n },
             ] {
                 prop_assert_eq!(policy.to_string().parse::<TransitionFlush>().unwrap(), policy);
             }

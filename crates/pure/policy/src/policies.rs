@@ -1,6 +1,6 @@
 use crate::{
-    AccessLists, Batching, ChunkPlan, Chunking, Error, ReceiptsRoot, StateReads, TransitionFlush,
-    error::quoted,
+    AccessLists, Batching, ChunkPlan, Chunking, Dispatching, Error, ReceiptsRoot, StateReads,
+    TransitionFlush, error::quoted,
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt::Display, num::NonZeroU32};
@@ -18,6 +18,8 @@ pub struct Policies {
     /// Number of keys above which [`Chunking::WhileIdle`] splits a dispatch even when the workers
     /// are busy; 0 for never.
     pub force_chunk_targets: u32,
+    /// Whether a worker takes messages while a batch is read.
+    pub dispatch: Dispatching,
     /// Transactions whose changes travel as one update.
     pub transition_flush: TransitionFlush,
     /// Time and place of computing the receipts root.
@@ -36,6 +38,7 @@ impl Default for Policies {
             chunking: Chunking::default(),
             chunk_targets: FIVE,
             force_chunk_targets: 300,
+            dispatch: Dispatching::default(),
             transition_flush: TransitionFlush::default(),
             receipts_root: ReceiptsRoot::default(),
             reads: StateReads::default(),
@@ -46,11 +49,12 @@ impl Default for Policies {
 
 impl Policies {
     /// Names of the policies in configuration, command line and calls.
-    pub const KEYS: [&'static str; 8] = [
+    pub const KEYS: [&'static str; 9] = [
         "batching",
         "chunking",
         "chunk_targets",
         "force_chunk_targets",
+        "dispatch",
         "transition_flush",
         "receipts_root",
         "reads",
@@ -75,6 +79,7 @@ impl Policies {
                 let wrong = |_| Error::value("force_chunk_targets", value, expected);
                 self.force_chunk_targets = value.parse().map_err(wrong)?;
             }
+            "dispatch" => self.dispatch = value.parse()?,
             "transition_flush" => self.transition_flush = value.parse()?,
             "receipts_root" => self.receipts_root = value.parse()?,
             "reads" => self.reads = value.parse()?,
@@ -112,12 +117,13 @@ impl Policies {
 
     /// Returns name and value of each policy.
     #[must_use]
-    pub fn entries(&self) -> [(&'static str, &dyn Display); 8] {
-        let values: [&dyn Display; 8] = [
+    pub fn entries(&self) -> [(&'static str, &dyn Display); 9] {
+        let values: [&dyn Display; 9] = [
             &self.batching,
             &self.chunking,
             &self.chunk_targets,
             &self.force_chunk_targets,
+            &self.dispatch,
             &self.transition_flush,
             &self.receipts_root,
             &self.reads,
@@ -147,6 +153,7 @@ mod tests {
             "while-idle",
             "60",
             "0",
+            "blocking",
             "adaptive{500000,5,2}",
             "background",
             "one-by-one",
@@ -172,7 +179,7 @@ mod tests {
             ("batching", "`batching` is not of the form KEY=VALUE"),
             (
                 "batchin=none",
-                "unknown policy `batchin`; expected one of `batching`, `chunking`, `chunk_targets`, `force_chunk_targets`, `transition_flush`, `receipts_root`, `reads`, `access_lists`",
+                "unknown policy `batchin`; expected one of `batching`, `chunking`, `chunk_targets`, `force_chunk_targets`, `dispatch`, `transition_flush`, `receipts_root`, `reads`, `access_lists`",
             ),
             (
                 "chunk_targets=0",

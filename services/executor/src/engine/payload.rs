@@ -83,6 +83,7 @@ impl Engine {
             policy.batching = %policies.batching, policy.chunking = %policies.chunking,
             policy.chunk_targets = policies.chunk_targets,
             policy.force_chunk_targets = policies.force_chunk_targets,
+            policy.dispatch = %policies.dispatch,
             policy.transition_flush = %policies.transition_flush,
             policy.receipts_root = %policies.receipts_root, policy.reads = %policies.reads,
             policy.access_lists = %policies.access_lists,

@@ -51,7 +51,8 @@ impl<'a> Flusher<'a> {
     pub fn end_transaction(&mut self, gas_used: u64) {
         self.transactions = self.transactions.saturating_add(1);
         self.gas_used = self.gas_used.saturating_add(gas_used);
-        if self.policy.is_due(self.transactions, self.gas_used) {
+        let is_empty = || self.session.has_taken_all();
+        if self.policy.is_due(self.transactions, self.gas_used, is_empty) {
             self.flush();
         }
     }

@@ -242,6 +242,35 @@ fn a_stalled_storage_makes_the_caller_wait_and_no_queue_grows() {
     assert_eq!(fake.active_max.load(SeqCst), 3, "as many at the same time as proof threads");
 }
 
+#[test]
+fn a_worker_that_blocks_takes_no_update_while_a_batch_is_read() {
+    let state = token_state(64);
+    let updates: Vec<_> = (0..12).map(|slot| write(slot, 7)).collect();
+    let advice = || {
+        let slots = (20..30u64).map(|slot| keccak256(slot.to_be_bytes())).collect();
+        Arc::new(Prefetch { accounts: vec![(B256::repeat_byte(0x35), slots)] })
+    };
+    let most_at_once = |dispatch: &str, awaited: usize| {
+        let fake = Fake::new(id(0, 0), &state);
+        let dispatch = dispatch.parse().unwrap();
+        let live = LivePolicies::new(Policies { dispatch, ..policies("none", "never", 5) });
+        let workers = start(&fake, &small(3), &live);
+        fake.close_gate();
+        let begin = Begin::new(id(1, 1), id(0, 0).hash);
+        let mut session = workers.begin(begin).unwrap();
+        workers.prefetch(begin.block.hash, advice());
+        updates.iter().for_each(|update| session.update(update.clone()));
+        session.finish();
+        fake.await_walks(awaited);
+        fake.open_gate();
+        assert_eq!(root(session), Ok(after(&state, &updates).root()));
+        workers.stop();
+        fake.active_max.load(SeqCst)
+    };
+    assert_eq!(most_at_once("streaming", 3), 3, "as many batches as proof threads");
+    assert_eq!(most_at_once("blocking", 1), 1, "one batch after the other");
+}
+
 /// Returns the number of keys of each walk of a block that writes to forty slots in one update.
 fn walks_under(policies: Policies, proof_threads: usize) -> Vec<usize> {
     let state = token_state(40);

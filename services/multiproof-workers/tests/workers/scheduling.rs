@@ -260,6 +260,7 @@ fn random_policies(random: &mut Random) -> Policies {
         batching: random.pick(&batching).parse().unwrap(),
         chunking: random.pick(&chunking).parse().unwrap(),
         chunk_targets: NonZeroU32::MIN.saturating_add(random.below(9) as u32),
+        dispatch: random.pick(&["streaming", "blocking"]).parse().unwrap(),
         ..Policies::default()
     }
 }

@@ -109,6 +109,10 @@ impl ProofSession for FleetSession {
         }
     }
 
+    fn has_taken_all(&self) -> bool {
+        self.local.as_ref().is_none_or(|local| local.has_taken_all())
+    }
+
     fn update(&mut self, update: Arc<StateUpdate>) {
         for part in self.parts.iter_mut().chain(&mut self.trials) {
             part.session.update(update.clone());

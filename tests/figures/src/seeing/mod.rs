@@ -1,5 +1,9 @@
 //! Traces say the truth about a node: one processor, a lock-step and busy processors are told from
-//! a parallel pipeline, a sequential one is found, and recording costs little.
+//! a parallel pipeline, a sequential one is found, recording costs little, and a gain that is
+//! predicted comes true.
+
+mod run;
+mod truth;
 
 use crate::{
     Setting,
@@ -8,6 +12,7 @@ use crate::{
     node::Node,
 };
 use anyhow::{Context as _, ensure};
+use run::Run;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -15,7 +20,7 @@ use std::{
     thread,
     time::Duration,
 };
-use tandem_overlap::{Selection, Verdict, analyze, read, stats::quantile};
+use tandem_overlap::Verdict;
 
 /// Workloads whose state root has weight, best first. The demo corpus has hardly any.
 const WORKLOADS: [&str; 3] = ["erc20", "storage", "mixed"];
@@ -89,6 +94,7 @@ pub fn measure(setting: &Setting, report: &mut Report) {
         let note = format!("{rounds} rounds of {} blocks", estimate.blocks);
         Ok(vec![Figure::estimate("cost: stage / off", estimate, Limit::AtMost(1.03)).note(note)])
     });
+    report.measure("what if", || truth::measure(setting, &folder));
 }
 
 /// Returns the first corpus whose name begins with a workload, or the demo.
@@ -124,71 +130,4 @@ fn beside_busy_threads<T>(measure: impl FnOnce() -> T) -> T {
         stop.store(true, Relaxed);
         result
     })
-}
-
-/// Analysis of the traces of a run, without its first blocks.
-struct Run {
-    report: tandem_overlap::Report,
-    /// Spans of each payload, in ascending order.
-    spans: Vec<f64>,
-    /// Bytes of all traces as OTLP/JSON.
-    bytes: usize,
-}
-
-impl Run {
-    /// Replays the corpus on a node with these settings, on these processors, and reads its ring.
-    fn of(
-        setting: &Setting,
-        corpus: &Corpus,
-        config: &str,
-        processors: Option<&str>,
-    ) -> anyhow::Result<Self> {
-        let node = Node::start_on(processors, &setting.tandem, &corpus.genesis, config)?;
-        let times = corpus.replay(&node, GAP)?;
-        let text = node.traces()?;
-        let mut input = read("the node", text.as_bytes());
-        ensure!(input.problems.is_empty(), "{:?}", input.problems.lines());
-        let counted = times.len() - WARMUP.min(times.len() / 2);
-        let report = analyze(std::mem::take(&mut input), &Selection::default(), counted);
-        ensure!(report.payloads.len() == counted, "{} payloads", report.payloads.len());
-        let mut spans: Vec<_> = report.payloads.iter().map(|one| one.spans as f64).collect();
-        spans.sort_by(f64::total_cmp);
-        Ok(Self { report, spans, bytes: text.len() / times.len() })
-    }
-
-    /// Returns the figures of a run with the usual settings. They have no limits.
-    fn usual(&self) -> anyhow::Result<Vec<Figure>> {
-        let stated = |name: &str, value: Option<f64>| {
-            let value = value.with_context(|| format!("no {name}"))?;
-            anyhow::Ok(Figure::new(format!("usual settings: {name}"), value, Limit::None))
-        };
-        let summary = &self.report.summary;
-        let median = |of: Option<tandem_overlap::Distribution>| of.map(|of| of.p50);
-        let reached = stated("part of the gain", median(summary.reached))?;
-        Ok(vec![
-            reached.note(format!("{}; {}", self.verdict(), self.words())),
-            stated("weight", median(summary.weight))?,
-            stated("tail / payload", median(summary.tail_share))?,
-            stated("spans a payload, median", quantile(&self.spans, 0.5))?,
-            stated("spans a payload, most", quantile(&self.spans, 1.0))?,
-            stated("bytes a payload, OTLP/JSON", Some(self.bytes as f64))?,
-        ])
-    }
-
-    fn count(&self, verdict: Verdict) -> f64 {
-        let with = |one: &&tandem_overlap::PayloadReport| one.verdict == Some(verdict);
-        self.report.payloads.iter().filter(with).count() as f64
-    }
-
-    /// Returns the verdict on the median payload.
-    fn verdict(&self) -> String {
-        self.report.verdict.map_or_else(|| "no verdict".to_owned(), |verdict| verdict.to_string())
-    }
-
-    /// Returns the number of payloads by verdict.
-    fn words(&self) -> String {
-        let count = |verdict| format!("{} {}", self.count(verdict), verdict);
-        let words = Verdict::ALL.into_iter().filter(|verdict| self.count(*verdict) > 0.0);
-        words.map(count).collect::<Vec<_>>().join(", ")
-    }
 }
