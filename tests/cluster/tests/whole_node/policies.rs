@@ -13,9 +13,9 @@ const POLICIES: [&str; 8] = [
     r#"{"transition_flush": "fixed{3}", "receipts_root": "incremental", "reads": "one-by-one"}"#,
     r#"{"transition_flush": "adaptive{100000,6,2}", "receipts_root": "background", "reads": "foretold"}"#,
     r#"{"transition_flush": "every-tx", "receipts_root": "at-end", "reads": "rounds", "batching": "fixed{16,500}", "chunking": "while-idle"}"#,
-    r#"{"batching": "pressure{4,10}", "chunking": "never", "receipts_root": "background"}"#,
-    r#"{"batching": "window{100}", "chunking": "always", "chunk_targets": 1, "access_lists": "checked"}"#,
-    r#"{"batching": "drain", "chunking": "while-idle", "force_chunk_targets": 2}"#,
+    r#"{"batching": "pressure{4,10}", "chunking": "never", "receipts_root": "background", "dispatch": "blocking"}"#,
+    r#"{"batching": "window{100}", "chunking": "always", "chunk_targets": 1, "access_lists": "checked", "transition_flush": "while-empty{2}"}"#,
+    r#"{"batching": "drain", "chunking": "while-idle", "force_chunk_targets": 2, "dispatch": "streaming"}"#,
     r#"{"transition_flush": "fixed{100000}", "receipts_root": "incremental"}"#,
     r#"{"batching": "none", "chunk_targets": 5, "access_lists": "followed"}"#,
 ];
@@ -91,7 +91,7 @@ async fn policies_are_for_those_with_a_token() {
     let builder = Builder::new(Forks::at_genesis(Fork::Osaka));
     let mut node = Node::start(builder.genesis_json()).await;
     let all = node.engine.call("tandem_policies", json!([])).await.unwrap();
-    assert_eq!(all.as_object().unwrap().len(), 8);
+    assert_eq!(all.as_object().unwrap().len(), 9);
     let error =
         node.engine.call("tandem_setPolicies", json!([{"speed": "high"}])).await.unwrap_err();
     assert_eq!(error.code, -32602);
