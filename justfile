@@ -164,6 +164,7 @@ bench *ARGS:
         --bench list \
         --bench floor \
         --bench table \
+        --bench encode \
         --bench state_view \
         --bench new_payload \
         --bench proof_transport \

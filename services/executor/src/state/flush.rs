@@ -131,12 +131,17 @@ mod tests {
     use tandem_proto::multiproof::{Error, ShardRoots};
     use tandem_trie::ShardTrie;
 
+    /// Session whose workers take no update.
     #[derive(Default)]
     struct Recorder(Vec<Arc<StateUpdate>>);
 
     impl ProofSession for Recorder {
         fn update(&mut self, update: Arc<StateUpdate>) {
             self.0.push(update);
+        }
+
+        fn has_taken_all(&self) -> bool {
+            self.0.is_empty()
         }
 
         fn finish(&mut self) {}
@@ -189,6 +194,7 @@ mod tests {
         assert_eq!(sent("every-tx"), [2; 5]);
         assert_eq!(sent("fixed{2}"), [3, 3, 2], "the last one is not held back");
         assert_eq!(sent("adaptive{300000,4,1}"), [4, 3]);
+        assert_eq!(sent("while-empty{2}"), [3, 4], "the first one waits from then on");
         assert_eq!(send("fixed{2}", &[(Vec::new(), 0), (Vec::new(), 0)]), [], "nothing to send");
     }
 

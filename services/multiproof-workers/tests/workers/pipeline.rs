@@ -262,6 +262,9 @@ fn a_worker_that_blocks_takes_no_update_while_a_batch_is_read() {
         updates.iter().for_each(|update| session.update(update.clone()));
         session.finish();
         fake.await_walks(awaited);
+        if awaited == 1 {
+            assert!(!session.has_taken_all(), "updates wait for the batch");
+        }
         fake.open_gate();
         assert_eq!(root(session), Ok(after(&state, &updates).root()));
         workers.stop();
