@@ -3,10 +3,11 @@
 use prost::Message;
 use std::{env, error::Error, fs, io, path::Path};
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     "tandem/blob_validator/v1/blob_validator.proto",
     "tandem/event/v1/event.proto",
     "tandem/multiproof_workers/v1/multiproof_workers.proto",
+    "tandem/peer_sessions/v1/peer_sessions.proto",
     "tandem/peer_table/v1/peer_table.proto",
     "tandem/storage_writer/v1/storage_writer.proto",
 ];

@@ -16,12 +16,22 @@ pub const BLOB_VALIDATOR: &str = "blob-validator";
 pub const PEER_TABLE: &str = "peer-table";
 /// Role of the service with the UDP socket.
 pub const DISCOVERY: &str = "discovery";
+/// Role of the service with the sessions between execution clients.
+pub const PEER_SESSIONS: &str = "peer-sessions";
 /// Role of people with a gRPC tool. They may look, and report the number of connected peers.
 pub const OPERATOR: &str = "operator";
 
 /// Every role that a certificate may name.
-pub const ROLES: [&str; 7] =
-    [EXECUTOR, MULTIPROOF_WORKER, STORAGE_WRITER, BLOB_VALIDATOR, PEER_TABLE, DISCOVERY, OPERATOR];
+pub const ROLES: [&str; 8] = [
+    EXECUTOR,
+    MULTIPROOF_WORKER,
+    STORAGE_WRITER,
+    BLOB_VALIDATOR,
+    PEER_TABLE,
+    DISCOVERY,
+    PEER_SESSIONS,
+    OPERATOR,
+];
 
 /// Method with the roles that may call it.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +47,7 @@ pub struct Rule {
 const STORAGE: &str = "tandem.storage_writer.v1.StorageWriter";
 const WORKERS: &str = "tandem.multiproof_workers.v1.MultiproofWorkers";
 const BLOBS: &str = "tandem.blob_validator.v1.BlobValidator";
+const SESSIONS: &str = "tandem.peer_sessions.v1.PeerSessions";
 const PEERS: &str = "tandem.peer_table.v1.PeerTable";
 
 const fn rule(service: &'static str, method: &'static str, roles: &'static [&'static str]) -> Rule {
@@ -44,7 +55,7 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 37] = [
+pub const RULES: [Rule; 40] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -60,16 +71,18 @@ pub const RULES: [Rule; 37] = [
     // Workers read tries and hand over computed nodes. storage-writer refuses nodes that do not
     // lead to the root in the block's header, whatever the sender. An executor has workers of its
     // own.
-    rule(STORAGE, "GetCheckpoint", &[EXECUTOR, MULTIPROOF_WORKER, OPERATOR]),
+    // Peers are told where the own chain stands.
+    rule(STORAGE, "GetCheckpoint", &[EXECUTOR, MULTIPROOF_WORKER, PEER_SESSIONS, OPERATOR]),
     rule(STORAGE, "ListPending", &[EXECUTOR, MULTIPROOF_WORKER, OPERATOR]),
     rule(STORAGE, "GetTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),
     rule(STORAGE, "WalkTrie", &[EXECUTOR, MULTIPROOF_WORKER]),
     rule(STORAGE, "PutTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),
     rule(STORAGE, "ReadState", &[EXECUTOR, OPERATOR]),
-    rule(STORAGE, "GetBlock", &[EXECUTOR, OPERATOR]),
-    rule(STORAGE, "GetHeader", &[EXECUTOR, OPERATOR]),
+    // Peers ask for blocks.
+    rule(STORAGE, "GetBlock", &[EXECUTOR, PEER_SESSIONS, OPERATOR]),
+    rule(STORAGE, "GetHeader", &[EXECUTOR, PEER_SESSIONS, OPERATOR]),
     rule(STORAGE, "GetTransaction", &[EXECUTOR, OPERATOR]),
-    rule(STORAGE, "GetAccessList", &[EXECUTOR, OPERATOR]),
+    rule(STORAGE, "GetAccessList", &[EXECUTOR, PEER_SESSIONS, OPERATOR]),
     // Only the executor sends blocks to workers.
     rule(WORKERS, "ProcessBlock", &[EXECUTOR]),
     rule(WORKERS, "Discard", &[EXECUTOR]),
@@ -84,11 +97,16 @@ pub const RULES: [Rule; 37] = [
     rule(PEERS, "ApplyBatch", &[DISCOVERY]),
     rule(PEERS, "SampleForLookup", &[DISCOVERY]),
     rule(PEERS, "SampleForEnr", &[DISCOVERY]),
-    rule(PEERS, "Closest", &[DISCOVERY, OPERATOR]),
+    // Sessions need candidates, and their number says how much discovery has to do. People may
+    // report it where no sessions run.
+    rule(PEERS, "Closest", &[DISCOVERY, PEER_SESSIONS, OPERATOR]),
     rule(PEERS, "GetStats", &[DISCOVERY, OPERATOR]),
-    // No service has sessions with peers yet, so people may report their number.
-    rule(PEERS, "SetConnected", &[OPERATOR]),
-    rule(PEERS, "WatchTarget", &[DISCOVERY, OPERATOR]),
+    rule(PEERS, "SetConnected", &[PEER_SESSIONS, OPERATOR]),
+    rule(PEERS, "WatchTarget", &[DISCOVERY, PEER_SESSIONS, OPERATOR]),
+    // The executor's process synchronises from peers, and judges what they send.
+    rule(SESSIONS, "ListSessions", &[EXECUTOR, OPERATOR]),
+    rule(SESSIONS, "Fetch", &[EXECUTOR]),
+    rule(SESSIONS, "Report", &[EXECUTOR]),
 ];
 
 /// Returns whether a certificate of this role may call this method of this service. Unknown methods

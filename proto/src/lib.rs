@@ -25,6 +25,7 @@ pub mod discovery;
 pub mod event;
 pub mod limits;
 pub mod multiproof;
+pub mod peer_sessions;
 pub mod peer_table;
 pub mod storage;
 pub mod wire;

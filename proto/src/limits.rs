@@ -65,6 +65,19 @@ pub const CLOSEST_CONTACTS_MAX: usize = 256;
 /// records takes 0.4 MiB.
 pub const PEERS_MESSAGE_BYTES_MAX: usize = 1 << 20;
 
+/// Maximum size in bytes of a message from or to peer-sessions: an answer of a peer, which the
+/// protocol limits to 10 MiB, and the lengths of its items.
+pub const SESSIONS_MESSAGE_BYTES_MAX: usize = 11 << 20;
+
+/// Maximum number of sessions with peers.
+pub const SESSIONS_MAX: usize = 1024;
+
+/// Maximum number of items in a request to a peer, and in its answer.
+pub const FETCH_ITEMS_MAX: usize = 1024;
+
+/// Maximum size in bytes of the name of a peer's client.
+pub const CLIENT_NAME_BYTES_MAX: usize = 128;
+
 /// Maximum size in bytes of the RLP of a node record (EIP-778).
 pub const ENR_BYTES_MAX: usize = 300;
 

@@ -45,6 +45,14 @@ pub mod multiproof_workers {
     }
 }
 
+/// Package `tandem.peer_sessions`.
+pub mod peer_sessions {
+    /// Version 1.
+    pub mod v1 {
+        tonic::include_proto!("tandem.peer_sessions.v1");
+    }
+}
+
 /// Package `tandem.peer_table`.
 pub mod peer_table {
     /// Version 1.

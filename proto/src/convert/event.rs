@@ -55,7 +55,7 @@ fn event_code(event: ContactEvent) -> u8 {
     }
 }
 
-fn ip_bytes(ip: IpAddr) -> [u8; 16] {
+pub(super) fn ip_bytes(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),

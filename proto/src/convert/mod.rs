@@ -15,6 +15,7 @@ mod error;
 mod event;
 mod field;
 mod multiproof;
+mod peer_sessions;
 mod peer_table;
 mod state;
 mod status;

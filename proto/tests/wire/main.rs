@@ -6,6 +6,7 @@ mod discovery;
 mod malformed;
 mod malformed_proof;
 mod noise;
+mod peer_sessions;
 mod peer_table;
 mod round_trip;
 mod statuses;

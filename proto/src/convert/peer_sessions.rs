@@ -1,0 +1,279 @@
+//! Requests to peer-sessions and its answers.
+
+use super::{
+    error::{At, ConvertError},
+    event::ip_bytes,
+    field::{at_most, hash, hash_bytes, hash_list, items, length, range, required, size, total},
+    status::{cut, detail, status},
+};
+use crate::{
+    limits::{CLIENT_NAME_BYTES_MAX, FETCH_ITEMS_MAX, SESSIONS_MAX},
+    peer_sessions::{BlockRange, Direction, Error, Fetch, Fetched, Misconduct, PeerId, Session},
+    storage::BlockRef,
+    wire::peer_sessions::v1::{self, error as error_wire, fetch_request as fetch_wire},
+};
+use bytes::Bytes;
+use std::net::Ipv6Addr;
+use tandem_primitives::{B256, Bytes as Rlp};
+use tonic::{Code, Status};
+
+fn peer_id(bytes: &[u8]) -> Result<PeerId, super::Reason> {
+    length(64, bytes.len())?;
+    Ok(PeerId::from_slice(bytes))
+}
+
+fn id_bytes(id: PeerId) -> Bytes {
+    Bytes::copy_from_slice(id.as_slice())
+}
+
+impl From<Session> for v1::Session {
+    fn from(session: Session) -> Self {
+        Self {
+            id: id_bytes(session.id),
+            client: session.client,
+            ip: Bytes::copy_from_slice(&ip_bytes(session.address.ip())),
+            port: session.address.port().into(),
+            inbound: session.direction == Direction::Inbound,
+            eth_version: session.eth_version,
+            earliest: session.range.earliest,
+            latest: session.range.latest,
+            latest_hash: hash_bytes(session.range.latest_hash),
+        }
+    }
+}
+
+impl TryFrom<v1::Session> for Session {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::Session) -> Result<Self, ConvertError> {
+        at_most(CLIENT_NAME_BYTES_MAX, wire.client.len()).at("client")?;
+        let ip = <[u8; 16]>::try_from(&wire.ip[..]);
+        let ip = ip.map_err(|_| super::Reason::Length { expected: 16, got: wire.ip.len() as u64 });
+        let ip = Ipv6Addr::from(ip.at("ip")?).to_canonical();
+        range(0, u16::MAX.into(), wire.port).at("port")?;
+        range(wire.earliest, u64::MAX, wire.latest).at("latest")?;
+        Ok(Self {
+            id: peer_id(&wire.id).at("id")?,
+            client: wire.client,
+            address: (ip, wire.port as u16).into(),
+            direction: if wire.inbound { Direction::Inbound } else { Direction::Outbound },
+            eth_version: wire.eth_version,
+            range: BlockRange {
+                earliest: wire.earliest,
+                latest: wire.latest,
+                latest_hash: hash(&wire.latest_hash).at("latest_hash")?,
+            },
+        })
+    }
+}
+
+impl From<Vec<Session>> for v1::ListSessionsResponse {
+    /// Leaves out sessions beyond [`SESSIONS_MAX`].
+    fn from(sessions: Vec<Session>) -> Self {
+        let sessions = sessions.into_iter().take(SESSIONS_MAX).map(Into::into);
+        Self { sessions: sessions.collect() }
+    }
+}
+
+impl TryFrom<v1::ListSessionsResponse> for Vec<Session> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ListSessionsResponse) -> Result<Self, ConvertError> {
+        let within = "list_sessions.sessions";
+        at_most(SESSIONS_MAX, wire.sessions.len()).at(within)?;
+        let mut sessions = Vec::with_capacity(wire.sessions.len());
+        for (index, session) in wire.sessions.into_iter().enumerate() {
+            sessions.push(Session::try_from(session).at_index(index).at(within)?);
+        }
+        Ok(sessions)
+    }
+}
+
+/// Reads the hashes of wanted blocks.
+fn hashes(bytes: &[u8]) -> Result<Vec<B256>, super::Reason> {
+    let hashes = items::<32>(bytes)?;
+    range(1, FETCH_ITEMS_MAX as u64, hashes.len() as u64)?;
+    Ok(hashes.iter().map(B256::from).collect())
+}
+
+impl From<(PeerId, Fetch)> for v1::FetchRequest {
+    fn from((peer, fetch): (PeerId, Fetch)) -> Self {
+        use fetch_wire::{Headers, Receipts, What, headers::Start};
+        let what = match fetch {
+            Fetch::Headers { start, limit, skip, reverse } => {
+                let start = Some(match start {
+                    BlockRef::Hash(hash) => Start::Hash(hash_bytes(hash)),
+                    BlockRef::Number(number) => Start::Number(number),
+                });
+                What::Headers(Headers { start, limit, skip, reverse })
+            }
+            Fetch::Bodies(hashes) => What::Bodies(hash_list(hashes.iter())),
+            Fetch::Receipts { first, hashes } => {
+                What::Receipts(Receipts { first, hashes: hash_list(hashes.iter()) })
+            }
+            Fetch::AccessLists(hashes) => What::AccessLists(hash_list(hashes.iter())),
+        };
+        Self { peer: id_bytes(peer), what: Some(what) }
+    }
+}
+
+impl TryFrom<v1::FetchRequest> for (PeerId, Fetch) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::FetchRequest) -> Result<Self, ConvertError> {
+        use fetch_wire::{What, headers::Start};
+        let peer = peer_id(&wire.peer).at("fetch.peer")?;
+        let fetch = match required(wire.what).at("fetch.what")? {
+            What::Headers(headers) => {
+                let start = match required(headers.start).at("fetch.headers.start")? {
+                    Start::Hash(bytes) => BlockRef::Hash(hash(&bytes).at("fetch.headers.hash")?),
+                    Start::Number(number) => BlockRef::Number(number),
+                };
+                let (limit, skip, reverse) = (headers.limit, headers.skip, headers.reverse);
+                range(1, FETCH_ITEMS_MAX as u64, limit).at("fetch.headers.limit")?;
+                Fetch::Headers { start, limit, skip, reverse }
+            }
+            What::Bodies(bytes) => Fetch::Bodies(hashes(&bytes).at("fetch.bodies")?),
+            What::Receipts(receipts) => Fetch::Receipts {
+                first: receipts.first,
+                hashes: hashes(&receipts.hashes).at("fetch.receipts.hashes")?,
+            },
+            What::AccessLists(bytes) => {
+                Fetch::AccessLists(hashes(&bytes).at("fetch.access_lists")?)
+            }
+        };
+        Ok((peer, fetch))
+    }
+}
+
+const HEADERS: u32 = 1;
+const BODIES: u32 = 2;
+const RECEIPTS: u32 = 3;
+const ACCESS_LISTS: u32 = 4;
+
+impl From<Fetched> for v1::FetchResponse {
+    fn from(fetched: Fetched) -> Self {
+        let (kind, items, incomplete) = match fetched {
+            Fetched::Headers(items) => (HEADERS, items, false),
+            Fetched::Bodies(items) => (BODIES, items, false),
+            Fetched::Receipts { incomplete, blocks } => (RECEIPTS, blocks, incomplete),
+            Fetched::AccessLists(lists) => {
+                let lists = lists.into_iter().map(Option::unwrap_or_default);
+                (ACCESS_LISTS, lists.collect(), false)
+            }
+        };
+        let sizes = items.iter().map(|item| size(item.len())).collect();
+        Self { kind, sizes, items: items.concat().into(), incomplete }
+    }
+}
+
+impl TryFrom<v1::FetchResponse> for Fetched {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::FetchResponse) -> Result<Self, ConvertError> {
+        at_most(FETCH_ITEMS_MAX, wire.sizes.len()).at("fetch.sizes")?;
+        range(HEADERS.into(), ACCESS_LISTS.into(), wire.kind).at("fetch.kind")?;
+        length(total(&wire.sizes), wire.items.len()).at("fetch.items")?;
+        let smallest = u64::from(wire.kind != ACCESS_LISTS);
+        let mut rest = wire.items;
+        let mut items = Vec::with_capacity(wire.sizes.len());
+        for (index, &size) in wire.sizes.iter().enumerate() {
+            range(smallest, u32::MAX.into(), size).at_index(index).at("fetch.sizes")?;
+            // The lengths add up to the number of bytes, so the item is complete.
+            items.push(Rlp::from(rest.split_to(size as usize)));
+        }
+        Ok(match wire.kind {
+            HEADERS => Self::Headers(items),
+            BODIES => Self::Bodies(items),
+            RECEIPTS => Self::Receipts { incomplete: wire.incomplete, blocks: items },
+            _ => {
+                let lists = items.into_iter().map(|list| Some(list).filter(|it| !it.is_empty()));
+                Self::AccessLists(lists.collect())
+            }
+        })
+    }
+}
+
+const MISCONDUCTS: [Misconduct; 3] = [Misconduct::Invalid, Misconduct::Useless, Misconduct::Slow];
+
+impl From<(PeerId, Misconduct)> for v1::ReportRequest {
+    fn from((peer, misconduct): (PeerId, Misconduct)) -> Self {
+        let misconduct = match misconduct {
+            Misconduct::Invalid => 1,
+            Misconduct::Useless => 2,
+            Misconduct::Slow => 3,
+        };
+        Self { peer: id_bytes(peer), misconduct }
+    }
+}
+
+impl TryFrom<v1::ReportRequest> for (PeerId, Misconduct) {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ReportRequest) -> Result<Self, ConvertError> {
+        range(1, MISCONDUCTS.len() as u64, wire.misconduct).at("report.misconduct")?;
+        let misconduct = MISCONDUCTS[wire.misconduct as usize - 1];
+        Ok((peer_id(&wire.peer).at("report.peer")?, misconduct))
+    }
+}
+
+impl From<&Error> for v1::Error {
+    /// Cuts texts at [`ERROR_TEXT_BYTES_MAX`](crate::limits::ERROR_TEXT_BYTES_MAX).
+    fn from(error: &Error) -> Self {
+        use error_wire::{Empty, Kind};
+        let kind = match error {
+            Error::Gone => Kind::Gone(Empty {}),
+            Error::Busy => Kind::Busy(Empty {}),
+            Error::Timeout => Kind::Timeout(Empty {}),
+            Error::Refused(text) => Kind::Refused(cut(text)),
+            Error::Unavailable(text) => Kind::Unavailable(cut(text)),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl TryFrom<v1::Error> for Error {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::Error) -> Result<Self, ConvertError> {
+        use error_wire::Kind;
+        Ok(match required(wire.kind).at("kind")? {
+            Kind::Gone(_) => Self::Gone,
+            Kind::Busy(_) => Self::Busy,
+            Kind::Timeout(_) => Self::Timeout,
+            Kind::Refused(text) => Self::Refused(text),
+            Kind::Unavailable(text) => Self::Unavailable(text),
+        })
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let code = match &error {
+            Error::Gone => Code::NotFound,
+            Error::Busy => Code::ResourceExhausted,
+            Error::Timeout => Code::DeadlineExceeded,
+            Error::Refused(_) => Code::FailedPrecondition,
+            Error::Unavailable(_) => Code::Unavailable,
+        };
+        status(code, &error.to_string(), &v1::Error::from(&error))
+    }
+}
+
+impl From<Status> for Error {
+    /// Returns the error that was sent, or else [`Error::Unavailable`]: the caller must do without
+    /// the answer, whatever the reason.
+    fn from(status: Status) -> Self {
+        let sent = detail::<v1::Error>(&status);
+        sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or_else(|| {
+            Self::Unavailable(cut(&format!("{:?}: {}", status.code(), status.message())))
+        })
+    }
+}
+
+impl From<ConvertError> for Error {
+    /// Reports a malformed answer.
+    fn from(error: ConvertError) -> Self {
+        Self::Unavailable(cut(&format!("malformed answer: {error}")))
+    }
+}

@@ -1,0 +1,161 @@
+//! Contract of peer-sessions, which holds the sessions with other execution clients.
+//!
+//! Callers fetch headers, bodies, receipts and access lists from a peer of their choice. Items of
+//! an answer are RLP. The caller compares them with the hashes that it trusts, and reports a peer
+//! whose items do not match.
+
+use crate::storage::BlockRef;
+use std::{net::SocketAddr, pin::Pin};
+use tandem_primitives::{B256, B512, BlockNumber, Bytes};
+
+/// Identity of a peer: its uncompressed public key without the leading 0x04.
+pub type PeerId = B512;
+
+/// Side that opened a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// The peer dialled this node.
+    Inbound,
+    /// This node dialled the peer.
+    Outbound,
+}
+
+/// Blocks whose bodies and receipts a peer has, as it last said. Nothing proves them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRange {
+    /// Number of the oldest block.
+    pub earliest: BlockNumber,
+    /// Number of the newest block.
+    pub latest: BlockNumber,
+    /// Hash of the newest block.
+    pub latest_hash: B256,
+}
+
+/// Established session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Session {
+    /// Identity of the peer.
+    pub id: PeerId,
+    /// Name and version of its client: printable ASCII, at most
+    /// [`crate::limits::CLIENT_NAME_BYTES_MAX`] bytes.
+    pub client: String,
+    /// Address of the connection.
+    pub address: SocketAddr,
+    /// Side that opened the session.
+    pub direction: Direction,
+    /// Version of the protocol eth: 69, 70, …
+    pub eth_version: u32,
+    /// Blocks that the peer has.
+    pub range: BlockRange,
+}
+
+/// Request to a peer. Each has at most [`crate::limits::FETCH_ITEMS_MAX`] items.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fetch {
+    /// Headers of the canonical chain.
+    Headers {
+        /// First block.
+        start: BlockRef,
+        /// Number of headers, at most.
+        limit: u32,
+        /// Number of blocks left out after each.
+        skip: u64,
+        /// Whether numbers fall.
+        reverse: bool,
+    },
+    /// Bodies of these blocks.
+    Bodies(Vec<B256>),
+    /// Receipts of these blocks.
+    Receipts {
+        /// Index of the first wanted receipt of the first block, 0 before eth/70.
+        first: u64,
+        /// Blocks.
+        hashes: Vec<B256>,
+    },
+    /// Access lists of these blocks (not before eth/71).
+    AccessLists(Vec<B256>),
+}
+
+impl Fetch {
+    /// Returns the number of wanted items.
+    pub fn items(&self) -> usize {
+        match self {
+            Self::Headers { limit, .. } => *limit as usize,
+            Self::Bodies(hashes) | Self::AccessLists(hashes) | Self::Receipts { hashes, .. } => {
+                hashes.len()
+            }
+        }
+    }
+}
+
+/// Answer of a peer, of the kind of the request. Its items are RLP and otherwise not checked.
+///
+/// There may be fewer items than were wanted. A peer leaves out bodies that it lacks, so an item
+/// need not be at the place of its hash.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fetched {
+    /// Headers.
+    Headers(Vec<Bytes>),
+    /// Bodies: transactions, ommers, withdrawals.
+    Bodies(Vec<Bytes>),
+    /// Lists of receipts.
+    Receipts {
+        /// Whether the last list is cut.
+        incomplete: bool,
+        /// List of each block: `[type, status, cumulative gas, logs]` for each receipt.
+        blocks: Vec<Bytes>,
+    },
+    /// Access lists, in the order of the request, `None` where the peer has none.
+    AccessLists(Vec<Option<Bytes>>),
+}
+
+/// Misconduct of a peer that only the caller can see.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Misconduct {
+    /// The peer sent data that its hash disproves.
+    Invalid,
+    /// The peer has nothing of use, although it said that it has.
+    Useless,
+    /// The peer answers too slowly.
+    Slow,
+}
+
+/// Reason why a call failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no session with this peer, or it ended before the answer.
+    #[error("the session with the peer has ended")]
+    Gone,
+    /// Too many requests to this peer are waiting. The caller may retry later.
+    #[error("too many requests to the peer are waiting")]
+    Busy,
+    /// The peer did not answer in time, and lost its session.
+    #[error("the peer did not answer in time")]
+    Timeout,
+    /// The request is not possible on this session.
+    #[error("the request is not possible: {0}")]
+    Refused(String),
+    /// The service is stopping or unreachable.
+    #[error("peer-sessions is not available: {0}")]
+    Unavailable(String),
+}
+
+/// Answer to every call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Future answer to a call.
+pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
+/// Calls of peer-sessions. They belong in async code.
+pub trait PeerSessionsApi: Send + Sync + 'static {
+    /// Returns the established sessions, one for each peer, at most
+    /// [`crate::limits::SESSIONS_MAX`].
+    fn sessions(&self) -> Pending<Vec<Session>>;
+
+    /// Asks a peer. The answer arrives within the deadline of the service.
+    fn fetch(&self, peer: PeerId, fetch: Fetch) -> Pending<Fetched>;
+
+    /// Reports a peer's misconduct. Its session ends, and the peer gets no other for a while.
+    /// Reporting a peer without a session is no error.
+    fn report(&self, peer: PeerId, misconduct: Misconduct) -> Pending<()>;
+}
