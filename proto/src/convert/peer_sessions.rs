@@ -3,7 +3,9 @@
 use super::{
     error::{At, ConvertError},
     event::ip_bytes,
-    field::{at_most, hash, hash_bytes, hash_list, items, length, range, required, size, total},
+    field::{
+        at_most, count, hash, hash_bytes, hash_list, items, length, range, required, size, total,
+    },
     status::{cut, detail, status},
 };
 use crate::{
@@ -26,52 +28,32 @@ fn id_bytes(id: PeerId) -> Bytes {
     Bytes::copy_from_slice(id.as_slice())
 }
 
-impl From<Session> for v1::Session {
-    fn from(session: Session) -> Self {
-        Self {
-            id: id_bytes(session.id),
-            client: session.client,
-            ip: Bytes::copy_from_slice(&ip_bytes(session.address.ip())),
-            port: session.address.port().into(),
-            inbound: session.direction == Direction::Inbound,
-            eth_version: session.eth_version,
-            earliest: session.range.earliest,
-            latest: session.range.latest,
-            latest_hash: hash_bytes(session.range.latest_hash),
-        }
-    }
-}
-
-impl TryFrom<v1::Session> for Session {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::Session) -> Result<Self, ConvertError> {
-        at_most(CLIENT_NAME_BYTES_MAX, wire.client.len()).at("client")?;
-        let ip = <[u8; 16]>::try_from(&wire.ip[..]);
-        let ip = ip.map_err(|_| super::Reason::Length { expected: 16, got: wire.ip.len() as u64 });
-        let ip = Ipv6Addr::from(ip.at("ip")?).to_canonical();
-        range(0, u16::MAX.into(), wire.port).at("port")?;
-        range(wire.earliest, u64::MAX, wire.latest).at("latest")?;
-        Ok(Self {
-            id: peer_id(&wire.id).at("id")?,
-            client: wire.client,
-            address: (ip, wire.port as u16).into(),
-            direction: if wire.inbound { Direction::Inbound } else { Direction::Outbound },
-            eth_version: wire.eth_version,
-            range: BlockRange {
-                earliest: wire.earliest,
-                latest: wire.latest,
-                latest_hash: hash(&wire.latest_hash).at("latest_hash")?,
-            },
-        })
-    }
-}
+const INBOUND: u8 = 1;
+const OUTBOUND: u8 = 2;
 
 impl From<Vec<Session>> for v1::ListSessionsResponse {
     /// Leaves out sessions beyond [`SESSIONS_MAX`].
-    fn from(sessions: Vec<Session>) -> Self {
-        let sessions = sessions.into_iter().take(SESSIONS_MAX).map(Into::into);
-        Self { sessions: sessions.collect() }
+    fn from(mut sessions: Vec<Session>) -> Self {
+        sessions.truncate(SESSIONS_MAX);
+        let column = |bytes: fn(&Session) -> &[u8]| {
+            sessions.iter().flat_map(bytes).copied().collect::<Bytes>()
+        };
+        let direction = |session: &Session| match session.direction {
+            Direction::Inbound => INBOUND,
+            Direction::Outbound => OUTBOUND,
+        };
+        Self {
+            ids: column(|session| session.id.as_slice()),
+            client_sizes: sessions.iter().map(|session| size(session.client.len())).collect(),
+            clients: column(|session| session.client.as_bytes()),
+            ips: sessions.iter().flat_map(|session| ip_bytes(session.address.ip())).collect(),
+            ports: sessions.iter().map(|session| session.address.port().into()).collect(),
+            directions: sessions.iter().map(direction).collect(),
+            eth_versions: sessions.iter().map(|session| session.eth_version).collect(),
+            earliest: sessions.iter().map(|session| session.range.earliest).collect(),
+            latest: sessions.iter().map(|session| session.range.latest).collect(),
+            latest_hashes: column(|session| session.range.latest_hash.as_slice()),
+        }
     }
 }
 
@@ -79,14 +61,55 @@ impl TryFrom<v1::ListSessionsResponse> for Vec<Session> {
     type Error = ConvertError;
 
     fn try_from(wire: v1::ListSessionsResponse) -> Result<Self, ConvertError> {
-        let within = "list_sessions.sessions";
-        at_most(SESSIONS_MAX, wire.sessions.len()).at(within)?;
-        let mut sessions = Vec::with_capacity(wire.sessions.len());
-        for (index, session) in wire.sessions.into_iter().enumerate() {
-            sessions.push(Session::try_from(session).at_index(index).at(within)?);
-        }
-        Ok(sessions)
+        sessions(&wire).at("list_sessions")
     }
+}
+
+/// Converts sessions from columns; errors name the column.
+fn sessions(wire: &v1::ListSessionsResponse) -> Result<Vec<Session>, ConvertError> {
+    let ids = items::<64>(&wire.ids).at("ids")?;
+    at_most(SESSIONS_MAX, ids.len()).at("ids")?;
+    let expected = ids.len() as u64;
+    count(expected, wire.client_sizes.len()).at("client_sizes")?;
+    length(total(&wire.client_sizes), wire.clients.len()).at("clients")?;
+    let ips = items::<16>(&wire.ips).at("ips")?;
+    count(expected, ips.len()).at("ips")?;
+    count(expected, wire.ports.len()).at("ports")?;
+    count(expected, wire.directions.len()).at("directions")?;
+    count(expected, wire.eth_versions.len()).at("eth_versions")?;
+    count(expected, wire.earliest.len()).at("earliest")?;
+    count(expected, wire.latest.len()).at("latest")?;
+    let latest_hashes = items::<32>(&wire.latest_hashes).at("latest_hashes")?;
+    count(expected, latest_hashes.len()).at("latest_hashes")?;
+
+    let mut clients = &wire.clients[..];
+    let mut sessions = Vec::with_capacity(ids.len());
+    for (index, id) in ids.iter().enumerate() {
+        let size = wire.client_sizes[index];
+        range(0, CLIENT_NAME_BYTES_MAX as u64, size).at_index(index).at("client_sizes")?;
+        // The lengths add up to the number of bytes, so the name is complete.
+        let (client, rest) = clients.split_at(clients.len().min(size as usize));
+        clients = rest;
+        let port = wire.ports[index];
+        range(0, u16::MAX.into(), port).at_index(index).at("ports")?;
+        let direction = wire.directions[index];
+        range(INBOUND.into(), OUTBOUND.into(), direction).at_index(index).at("directions")?;
+        let (earliest, latest) = (wire.earliest[index], wire.latest[index]);
+        range(earliest, u64::MAX, latest).at_index(index).at("latest")?;
+        let direction = match direction {
+            INBOUND => Direction::Inbound,
+            _ => Direction::Outbound,
+        };
+        sessions.push(Session {
+            id: id.into(),
+            client: String::from_utf8_lossy(client).into_owned(),
+            address: (Ipv6Addr::from(ips[index]).to_canonical(), port as u16).into(),
+            direction,
+            eth_version: wire.eth_versions[index],
+            range: BlockRange { earliest, latest, latest_hash: latest_hashes[index].into() },
+        });
+    }
+    Ok(sessions)
 }
 
 /// Reads the hashes of wanted blocks.

@@ -110,17 +110,22 @@ fn refused<M, T: TryFrom<M, Error = ConvertError>>(message: M) -> String {
 
 #[test]
 fn malformed_messages_name_the_field() {
-    let session = || v1::Session {
-        id: vec![0; 64].into(),
-        ip: vec![0; 16].into(),
-        latest_hash: vec![0; 32].into(),
-        ..Default::default()
+    let some = |count| {
+        let range = BlockRange { earliest: 0, latest: 0, latest_hash: B256::ZERO };
+        let session = Session {
+            id: PeerId::ZERO,
+            client: "x".to_owned(),
+            address: ([127, 0, 0, 1], 1).into(),
+            direction: Direction::Inbound,
+            eth_version: 69,
+            range,
+        };
+        v1::ListSessionsResponse::from(vec![session; count])
     };
-    let sessions = |sessions| refused::<_, Vec<Session>>(v1::ListSessionsResponse { sessions });
-    let spoiled = |spoil: fn(&mut v1::Session)| {
-        let mut session = session();
-        spoil(&mut session);
-        sessions(vec![session])
+    let spoiled = |spoil: fn(&mut v1::ListSessionsResponse)| {
+        let mut message = some(1);
+        spoil(&mut message);
+        refused::<_, Vec<Session>>(message)
     };
     let fetch = |request: v1::FetchRequest| refused::<_, (PeerId, Fetch)>(request);
     let wanted = |what| fetch(v1::FetchRequest { peer: vec![0; 64].into(), what: Some(what) });
@@ -140,28 +145,39 @@ fn malformed_messages_name_the_field() {
         let peer = vec![0; 64].into();
         refused::<_, (PeerId, Misconduct)>(v1::ReportRequest { peer, misconduct })
     };
-    assert_eq!(sessions(vec![session(); SESSIONS_MAX]), "");
+    assert_eq!(some(SESSIONS_MAX + 1).ports.len(), SESSIONS_MAX, "the sender leaves out more");
     let expect = [
         (
-            sessions(vec![session(); SESSIONS_MAX + 1]),
-            "list_sessions.sessions: 1025 are more than 1024",
+            spoiled(|it| it.ids = vec![0; 64 * (SESSIONS_MAX + 1)].into()),
+            "list_sessions.ids: 1025 are more than 1024",
         ),
         (
-            spoiled(|it| it.client = "x".repeat(CLIENT_NAME_BYTES_MAX + 1)),
-            "list_sessions.sessions[0].client: 129 are more than 128",
+            spoiled(|it| it.ids = vec![0; 63].into()),
+            "list_sessions.ids: 63 bytes are not a multiple of 64",
+        ),
+        (spoiled(|it| it.client_sizes[0] = 2), "list_sessions.clients: expected 2 bytes, got 1"),
+        (
+            spoiled(|it| {
+                it.client_sizes[0] = 129;
+                it.clients = vec![b'x'; CLIENT_NAME_BYTES_MAX + 1].into();
+            }),
+            "list_sessions.client_sizes[0]: 129 is not in 0..=128",
+        ),
+        (spoiled(|it| it.ips = Bytes::new()), "list_sessions.ips: expected 1 items, got 0"),
+        (spoiled(|it| it.ports[0] = 65536), "list_sessions.ports[0]: 65536 is not in 0..=65535"),
+        (spoiled(|it| it.ports.clear()), "list_sessions.ports: expected 1 items, got 0"),
+        (
+            spoiled(|it| it.directions = vec![3].into()),
+            "list_sessions.directions[0]: 3 is not in 1..=2",
         ),
         (
-            spoiled(|it| it.ip = Bytes::new()),
-            "list_sessions.sessions[0].ip: expected 16 bytes, got 0",
-        ),
-        (
-            spoiled(|it| it.port = 65536),
-            "list_sessions.sessions[0].port: 65536 is not in 0..=65535",
-        ),
-        (
-            spoiled(|it| it.earliest = u64::MAX),
-            "list_sessions.sessions[0].latest: 0 is not in \
+            spoiled(|it| it.earliest[0] = u64::MAX),
+            "list_sessions.latest[0]: 0 is not in \
              18446744073709551615..=18446744073709551615",
+        ),
+        (
+            spoiled(|it| it.latest_hashes = Bytes::new()),
+            "list_sessions.latest_hashes: expected 1 items, got 0",
         ),
         (fetch(v1::FetchRequest::default()), "fetch.peer: expected 64 bytes, got 0"),
         (

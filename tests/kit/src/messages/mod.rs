@@ -15,14 +15,16 @@ use tandem_proto::{
     event::{
         BlobsValidated, ChainEvent, Contact, PeersDiscovered, PeersTarget, TracesSlow, WorkerAlive,
     },
-    multiproof, peer_table,
+    multiproof,
+    peer_sessions::{self, Fetch, Fetched, Misconduct, PeerId, Session},
+    peer_table,
     storage::{
         self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, KeptBlock, PendingBlock,
         ReadState, TransactionPlace, TrieNodes,
     },
     wire::{
         blob_validator::v1 as blobs, event::v1 as event, multiproof_workers::v1 as workers,
-        peer_table::v1 as peers, storage_writer::v1 as writer,
+        peer_sessions::v1 as sessions, peer_table::v1 as peers, storage_writer::v1 as writer,
     },
 };
 
@@ -48,7 +50,7 @@ fn receive_values(bytes: Bytes) -> bool {
 }
 
 /// All messages that have content.
-pub const RECEIVERS: [(&str, Receiver); 57] = [
+pub const RECEIVERS: [(&str, Receiver); 62] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
     ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),
     ("PeersTarget", receive::<event::PeersTarget, PeersTarget>),
@@ -105,5 +107,10 @@ pub const RECEIVERS: [(&str, Receiver); 57] = [
     ("ClosestRequest", receive::<peers::ClosestRequest, (B256, usize)>),
     ("ClosestResponse", receive::<peers::ClosestResponse, Vec<Contact>>),
     ("peer-table Error", receive::<peers::Error, peer_table::Error>),
+    ("ListSessionsResponse", receive::<sessions::ListSessionsResponse, Vec<Session>>),
+    ("FetchRequest", receive::<sessions::FetchRequest, (PeerId, Fetch)>),
+    ("FetchResponse", receive::<sessions::FetchResponse, Fetched>),
+    ("ReportRequest", receive::<sessions::ReportRequest, (PeerId, Misconduct)>),
+    ("peer-sessions Error", receive::<sessions::Error, peer_sessions::Error>),
     ("RecallRequest", receive::<blobs::RecallRequest, Content>),
 ];
