@@ -10,7 +10,8 @@ use crate::{
     metrics as names,
     queries::Queries,
     rpc::{CallPools, Prices},
-    status::{ForkchoiceState, PayloadStatus, Status},
+    status::{Condemned, ForkchoiceState, PayloadStatus, Status},
+    wanted::Wanted,
 };
 use metrics::histogram;
 use std::{sync::Arc, time::Instant};
@@ -19,7 +20,7 @@ use tandem_bus::Bus;
 use tandem_chain::{Block, BlockError, ChainSpec, Payload, PayloadSidecar};
 use tandem_policy::{LivePolicies, Policies, StateReads};
 use tandem_primitives::B256;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::{Instrument, Span, field::Empty, info_span};
 
 /// Handle to the engine. Cheap to clone.
@@ -34,6 +35,7 @@ pub struct Handle {
     blobs: Arc<BlobPool>,
     pools: Arc<CallPools>,
     prices: Arc<Prices>,
+    wanted: Arc<Wanted>,
 }
 
 /// Everything a [`Handle`] is made of.
@@ -69,6 +71,7 @@ impl Handle {
             blobs,
             pools,
             prices: Arc::default(),
+            wanted: Arc::default(),
         }
     }
 
@@ -191,19 +194,71 @@ impl Handle {
     /// # Errors
     /// [`Error`]: there is no verdict, and the block may be sent again.
     pub async fn import(&self, block: Block) -> Result<PayloadStatus, Error> {
-        let span = info_span!("import", block.number = block.id.number);
-        let checked = on_cpu("check an imported block", move || {
-            block.check_roots()?;
-            let block = Arc::new(block);
-            Ok::<_, tandem_chain::BlockError>((block.clone(), Senders::recover(block)))
-        });
-        match checked.instrument(span.clone()).await? {
+        let check = move || block.check_roots().map(|()| block);
+        match on_cpu("check an imported block", check).await? {
+            Ok(block) => self.import_prepared(self.prepare(block).await?).await,
             Err(error) => Ok(PayloadStatus::invalid(None, error.describe())),
-            Ok((block, senders)) => {
-                let ask = |reply| Message::NewPayload { block, senders, reply };
-                span.in_scope(|| self.engine.ask(ask)).await?
-            }
         }
+    }
+
+    /// Recovers the senders of a block to import. The body must belong to the header
+    /// ([`Block::check_roots`]). May run beside the import of the blocks before it.
+    ///
+    /// # Errors
+    /// [`Error::WorkerDied`].
+    pub async fn prepare(&self, block: Block) -> Result<PreparedBlock, Error> {
+        let span = info_span!("import", block.number = block.id.number);
+        let recover = move || {
+            let block = Arc::new(block);
+            (block.clone(), Senders::recover(block))
+        };
+        let (block, senders) =
+            on_cpu("prepare an imported block", recover).instrument(span.clone()).await?;
+        Ok(PreparedBlock { block, senders, span })
+    }
+
+    /// Imports a prepared block as [`Handle::import`] does. The engine gets blocks in the order of
+    /// the calls, whether or not the futures are polled.
+    ///
+    /// # Errors
+    /// [`Error`]: there is no verdict, and the block may be sent again.
+    pub fn import_prepared(
+        &self,
+        block: PreparedBlock,
+    ) -> impl Future<Output = Result<PayloadStatus, Error>> + Send + 'static {
+        let PreparedBlock { block, senders, span } = block;
+        let ask = |reply| Message::NewPayload { block, senders, reply };
+        let answer = span.in_scope(|| self.engine.ask(ask));
+        async move { answer.await? }
+    }
+
+    /// Returns the head that the consensus client chose last, while its block is not known; `None`
+    /// while the chain follows the consensus client.
+    pub fn wanted_head(&self) -> watch::Receiver<Option<B256>> {
+        self.wanted.subscribe()
+    }
+
+    /// Carries out the forkchoice that waits for this head, now that the head is known. If another
+    /// one waits meanwhile, the block becomes the head, and safe and finalized block stay.
+    ///
+    /// # Errors
+    /// Same as [`Handle::forkchoice_updated`].
+    pub async fn reach(&self, head: B256) -> Result<PayloadStatus, Error> {
+        let Some(state) = self.wanted.state(head) else { return self.make_head(head).await };
+        let status = self.engine.ask(|reply| Message::Forkchoice { state, reply }).await??;
+        if status.status != Status::Syncing {
+            self.wanted.reached(head);
+        }
+        Ok(status)
+    }
+
+    /// Notes that blocks are invalid because an ancestor of theirs is. The consensus client then
+    /// learns it when it names one of them.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub async fn condemn(&self, blocks: Condemned) -> Result<(), Error> {
+        Ok(self.engine.ask(|reply| Message::Condemn { blocks, reply }).await?)
     }
 
     /// Makes an imported block the head; safe and finalized block stay unchanged. Answers SYNCING
@@ -226,6 +281,12 @@ impl Handle {
         let result = self.engine.ask(|reply| Message::Forkchoice { state, reply }).await?;
         let status = result.as_ref().map_or("error", |status| status.status.as_str());
         histogram!(names::FORKCHOICE_SECONDS, "status" => status).record(started.elapsed());
+        match result.as_ref().map(|status| status.status) {
+            Ok(Status::Syncing) => self.wanted.set(Some(state)),
+            Ok(_) => self.wanted.set(None),
+            // Nothing was decided.
+            Err(_) => {}
+        }
         if status == Status::Valid.as_str() {
             let forkchoice = self.chain.tree.read().forkchoice();
             self.blobs.follow(forkchoice);
@@ -254,6 +315,13 @@ impl Handle {
     pub async fn get_payload(&self, id: PayloadId) -> Result<Option<Arc<BuiltPayload>>, Error> {
         self.engine.ask(|reply| Message::GetPayload { id, reply }).await?
     }
+}
+
+/// Block whose senders are recovered. See [`Handle::prepare`].
+pub struct PreparedBlock {
+    block: Arc<Block>,
+    senders: Senders,
+    span: Span,
 }
 
 /// Runs CPU work on the rayon pool, in the caller's span. Errors call it `task`.

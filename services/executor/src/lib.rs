@@ -37,6 +37,7 @@ mod service;
 mod state;
 pub mod stateless;
 mod status;
+mod wanted;
 
 /// Code that the benches measure. Not a public interface: it changes with the implementation.
 #[doc(hidden)]
@@ -49,13 +50,13 @@ pub mod internals {
 pub use blobs::{BlobPool, SendError, any_network_form_bytes_max, network_form_bytes_max};
 pub use block::build::{BuiltPayload, PayloadAttributes, PayloadId};
 pub use block::execute::broken_rule;
-pub use chain::{BlockTag, Chain};
+pub use chain::{BlockTag, Chain, SyncProgress};
 pub use config::Config;
 pub use engine::Deps;
 pub use error::Error;
-pub use handle::Handle;
+pub use handle::{Handle, PreparedBlock};
 pub use metrics::describe_all as describe_metrics;
 pub use queries::call::{AccessListOutcome, CallOutcome, CallRequest, GasEstimate};
 pub use queries::proof::{AccountProof, SlotProof};
 pub use service::Executor;
-pub use status::{ForkchoiceState, PayloadStatus, Status};
+pub use status::{Condemned, ForkchoiceState, PayloadStatus, Status};

@@ -75,6 +75,17 @@ impl PayloadStatus {
     }
 }
 
+/// Blocks that are invalid because an ancestor of theirs is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Condemned {
+    /// Hashes of the blocks.
+    pub blocks: Vec<B256>,
+    /// Newest valid block below the ancestor, if one is known.
+    pub latest_valid: Option<B256>,
+    /// Fault of the ancestor, as in [`PayloadStatus::validation_error`].
+    pub error: String,
+}
+
 /// `ForkchoiceStateV1` (Engine API, paris.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForkchoiceState {

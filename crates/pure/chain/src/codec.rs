@@ -51,7 +51,10 @@ pub(crate) struct Body {
 }
 
 /// Decodes a header that uses up all bytes.
-pub(crate) fn decode_header(mut rlp: &[u8]) -> Result<Header, BlockError> {
+///
+/// # Errors
+/// [`BlockError::Rlp`].
+pub fn decode_header(mut rlp: &[u8]) -> Result<Header, BlockError> {
     let header = Header::decode(&mut rlp).map_err(|reason| rlp_error("header", reason))?;
     match rlp.is_empty() {
         true => Ok(header),

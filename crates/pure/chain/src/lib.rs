@@ -31,6 +31,7 @@
 mod access_list;
 mod block;
 mod body;
+mod body_roots;
 mod codec;
 mod error;
 mod fork;
@@ -52,7 +53,8 @@ mod transaction_rule;
 pub use access_list::{AccessList, AccessListFlaw, AccessListRule};
 pub use block::Block;
 pub use body::{MAX_BLOCK_RLP_LEN, validate_body, validate_transaction};
-pub use codec::take_item;
+pub use body_roots::BodyRoots;
+pub use codec::{decode_header, take_item};
 pub use error::{BlockError, HeaderField};
 pub use fork::Fork;
 pub use header::validate_header;

@@ -48,6 +48,25 @@ pub enum BlockTag {
     Pending,
 }
 
+/// Progress of the synchronisation from peers, for `eth_syncing`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SyncProgress {
+    /// Work under way: `headers` or `blocks`.
+    pub stage: &'static str,
+    /// Head at the beginning.
+    pub starting: BlockNumber,
+    /// Newest executed block.
+    pub current: BlockNumber,
+    /// Highest block that is known of.
+    pub highest: BlockNumber,
+    /// Lowest header of the way down from the wanted head, while it goes on.
+    pub lowest_header: Option<BlockNumber>,
+    /// Number of peers that are asked.
+    pub peers: usize,
+    /// Seconds that the rest takes at the present pace, if that is known.
+    pub seconds_left: Option<u64>,
+}
+
 /// Returns the chain, for reading.
 pub struct Chain {
     pub(crate) spec: ChainSpec,
@@ -61,6 +80,8 @@ pub struct Chain {
     /// Highest block that the chain waits for. Set while the newest payload or head has ancestors
     /// that are not executed.
     sync_target: RwLock<Option<BlockNumber>>,
+    /// Progress of the synchronisation from peers.
+    sync_progress: RwLock<Option<SyncProgress>>,
     /// Blocks that storage-writer received before they were found valid; they must not be shown.
     withheld: RwLock<VecDeque<B256>>,
 }
@@ -85,6 +106,7 @@ impl Chain {
             genesis: checkpoint.genesis,
             state_blocks: config.unfinalized_blocks_max.max(config.persist_depth) + 1,
             sync_target: RwLock::default(),
+            sync_progress: RwLock::default(),
             withheld: RwLock::default(),
         };
         let (base, header) = chain
@@ -121,6 +143,16 @@ impl Chain {
     pub(crate) fn set_sync_target(&self, target: Option<BlockNumber>) {
         let mut held = self.sync_target.write();
         *held = target.map(|target| held.map_or(target, |before| before.max(target)));
+    }
+
+    /// Returns the progress of the synchronisation from peers, or `None` if there is none.
+    pub fn sync_progress(&self) -> Option<SyncProgress> {
+        *self.sync_progress.read()
+    }
+
+    /// Sets the progress of the synchronisation from peers.
+    pub fn set_sync_progress(&self, progress: Option<SyncProgress>) {
+        *self.sync_progress.write() = progress;
     }
 
     /// Returns the first block.

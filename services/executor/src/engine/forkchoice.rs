@@ -24,13 +24,13 @@ impl Engine {
             return Ok(PayloadStatus::invalid(None, "head is the zero hash".into()));
         }
         if let Some(verdict) = self.invalid.get(&state.head) {
-            return Ok(PayloadStatus::invalid(Some(verdict.latest_valid), verdict.error.clone()));
+            return Ok(PayloadStatus::invalid(verdict.latest_valid, verdict.error.clone()));
         }
         if self.kept.get(&state.head).is_some() {
             self.follow(state.head)?;
             if let Some(verdict) = self.invalid.get(&state.head) {
                 let (latest, error) = (verdict.latest_valid, verdict.error.clone());
-                return Ok(PayloadStatus::invalid(Some(latest), error));
+                return Ok(PayloadStatus::invalid(latest, error));
             }
         } else {
             self.catch_up = None;
@@ -77,9 +77,16 @@ impl Engine {
     }
 
     /// Makes an imported block the head. Accepts any known block on the branch of the safe and
-    /// finalized blocks, which stay.
+    /// finalized blocks, which stay. Kept blocks up to it are executed first; that may take
+    /// several calls.
     pub(super) fn make_head(&mut self, hash: B256) -> Result<PayloadStatus, Error> {
         let _span = info_span!("make_head", head = %hash).entered();
+        if self.kept.get(&hash).is_some() {
+            self.follow(hash)?;
+            if let Some(verdict) = self.invalid.get(&hash) {
+                return Ok(PayloadStatus::invalid(verdict.latest_valid, verdict.error.clone()));
+            }
+        }
         let Some((head, _)) = self.chain.header_by_hash(hash)? else {
             return Ok(PayloadStatus::syncing());
         };

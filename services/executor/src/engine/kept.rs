@@ -272,7 +272,7 @@ impl Engine {
     }
 
     /// Drops an invalid kept block and all blocks that build on it.
-    fn drop_kept(&mut self, hash: B256) {
+    pub(super) fn drop_kept(&mut self, hash: B256) {
         let verdict = self.invalid.get(&hash).cloned();
         let descendants = self.kept.descendants(&hash);
         for hash in std::iter::once(hash).chain(descendants) {

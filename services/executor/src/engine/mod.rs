@@ -11,6 +11,7 @@ mod payload;
 mod policies;
 mod post_state;
 mod premerge;
+mod synced;
 
 use crate::{
     ahead::{predict::Prediction, senders::Senders, speculate::Prewarmers},
@@ -21,7 +22,7 @@ use crate::{
     chain::Chain,
     config::Config,
     error::Error,
-    status::{ForkchoiceState, PayloadStatus},
+    status::{Condemned, ForkchoiceState, PayloadStatus},
 };
 use alloy_primitives::map::B256Map;
 use build::Builds;
@@ -62,6 +63,8 @@ pub enum Message {
     GetPayload { id: PayloadId, reply: oneshot::Sender<Result<Option<Arc<BuiltPayload>>, Error>> },
     /// Sets a new head that only the user of this machine chose.
     MakeHead { hash: B256, reply: oneshot::Sender<Result<PayloadStatus, Error>> },
+    /// Notes that blocks are invalid because an ancestor of theirs is.
+    Condemn { blocks: Condemned, reply: oneshot::Sender<()> },
     /// Stops the engine.
     Stop,
 }
@@ -203,6 +206,10 @@ impl Engine {
             Message::MakeHead { hash, reply } => {
                 let _ = reply.send(self.make_head(hash));
             }
+            Message::Condemn { blocks, reply } => {
+                self.condemn(blocks);
+                let _ = reply.send(());
+            }
             Message::Stop => return false,
         }
         // The caller may have been woken on this core, where it would wait for this thread.
@@ -238,10 +245,10 @@ impl Engine {
     }
 }
 
-/// Fault of an invalid block, and the newest valid block below it.
+/// Fault of an invalid block, and the newest valid block below it if that is known.
 #[derive(Clone)]
 struct Verdict {
-    latest_valid: B256,
+    latest_valid: Option<B256>,
     error: String,
 }
 
@@ -281,7 +288,7 @@ mod tests {
     fn the_oldest_verdict_is_forgotten_first() {
         let mut invalid = Invalid::new(2);
         for n in 1..=3 {
-            let verdict = Verdict { latest_valid: B256::ZERO, error: n.to_string() };
+            let verdict = Verdict { latest_valid: None, error: n.to_string() };
             invalid.insert(B256::with_last_byte(n), verdict);
         }
         assert!(invalid.get(&B256::with_last_byte(1)).is_none());

@@ -144,7 +144,7 @@ impl Engine {
             Err(Failure::Invalid(error)) => {
                 info!(number = id.number, hash = %id.hash, %error, "invalid block");
                 counter!(names::INVALID, "rule" => error.kind()).increment(1);
-                let verdict = Verdict { latest_valid, error: error.describe() };
+                let verdict = Verdict { latest_valid: Some(latest_valid), error: error.describe() };
                 Ok(self.refuse(id.hash, verdict))
             }
         }
@@ -163,7 +163,7 @@ impl Engine {
     }
 
     fn refuse(&mut self, hash: B256, verdict: Verdict) -> PayloadStatus {
-        let status = PayloadStatus::invalid(Some(verdict.latest_valid), verdict.error.clone());
+        let status = PayloadStatus::invalid(verdict.latest_valid, verdict.error.clone());
         self.invalid.insert(hash, verdict);
         status
     }

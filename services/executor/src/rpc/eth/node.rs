@@ -44,18 +44,42 @@ struct SyncingJson {
     starting_block: Quantity<u64>,
     current_block: Quantity<u64>,
     highest_block: Quantity<u64>,
+    /// Blocks are on their way from peers.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    from_peers: Option<FromPeersJson>,
+}
+
+/// Progress of the blocks that come from peers.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FromPeersJson {
+    stage: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lowest_header: Option<Quantity<u64>>,
+    peers: Quantity<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds_left: Option<Quantity<u64>>,
 }
 
 fn syncing(source: &Source) -> Answer {
-    let head = source.chain.head().number;
-    match source.chain.sync_target() {
-        None => to_result(&false),
-        Some(target) => to_result(&SyncingJson {
-            starting_block: Quantity(head),
-            current_block: Quantity(head),
-            highest_block: Quantity(target.max(head)),
-        }),
+    let (target, progress) = (source.chain.sync_target(), source.chain.sync_progress());
+    if target.is_none() && progress.is_none() {
+        return to_result(&false);
     }
+    let head = source.chain.head().number;
+    let current = progress.map_or(head, |progress| progress.current.max(head));
+    let highest = progress.map_or(0, |progress| progress.highest);
+    to_result(&SyncingJson {
+        starting_block: Quantity(progress.map_or(head, |progress| progress.starting)),
+        current_block: Quantity(current),
+        highest_block: Quantity(highest.max(target.unwrap_or_default()).max(current)),
+        from_peers: progress.map(|progress| FromPeersJson {
+            stage: progress.stage,
+            lowest_header: progress.lowest_header.map(Quantity),
+            peers: Quantity(progress.peers as u64),
+            seconds_left: progress.seconds_left.map(Quantity),
+        }),
+    })
 }
 
 /// Answer of `eth_capabilities`: the oldest served block of each kind of data (execution-apis,

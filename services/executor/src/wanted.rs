@@ -1,0 +1,78 @@
+//! Forkchoice whose head is not known yet, for whoever fetches blocks.
+
+use crate::status::ForkchoiceState;
+use parking_lot::Mutex;
+use tandem_primitives::B256;
+use tokio::sync::watch;
+
+/// Newest forkchoice that waits for its head.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    state: Mutex<Option<ForkchoiceState>>,
+    head: watch::Sender<Option<B256>>,
+}
+
+impl Wanted {
+    /// Sets the forkchoice that waits, `None` if the newest one has been decided. Every call with a
+    /// forkchoice wakes the listeners, because it may follow an answer that they gave up on.
+    pub fn set(&self, state: Option<ForkchoiceState>) {
+        let head = state.as_ref().map(|state| state.head);
+        let mut held = self.state.lock();
+        *held = state;
+        self.head.send_if_modified(|before| {
+            let news = head.is_some() || before.is_some();
+            *before = head;
+            news
+        });
+    }
+
+    /// Returns the forkchoice that waits for this head.
+    pub fn state(&self, head: B256) -> Option<ForkchoiceState> {
+        self.state.lock().filter(|state| state.head == head)
+    }
+
+    /// Notes that the forkchoice with this head has been decided, unless another one waits.
+    pub fn reached(&self, head: B256) {
+        let mut held = self.state.lock();
+        if held.as_ref().is_some_and(|state| state.head == head) {
+            *held = None;
+            self.head.send_replace(None);
+        }
+    }
+
+    /// Returns the wanted head, to be watched.
+    pub fn subscribe(&self) -> watch::Receiver<Option<B256>> {
+        self.head.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(head: u8) -> ForkchoiceState {
+        let head = B256::with_last_byte(head);
+        ForkchoiceState { head, safe: B256::ZERO, finalized: B256::ZERO }
+    }
+
+    #[test]
+    fn the_newest_forkchoice_waits_until_it_or_a_later_one_is_decided() {
+        let wanted = Wanted::default();
+        let mut seen = wanted.subscribe();
+        wanted.set(None);
+        assert!(!seen.has_changed().unwrap());
+        wanted.set(Some(state(1)));
+        wanted.set(Some(state(2)));
+        assert_eq!(*seen.borrow_and_update(), Some(state(2).head));
+        wanted.set(Some(state(2)));
+        assert!(seen.has_changed().unwrap(), "the consensus client still wants it");
+        wanted.reached(state(1).head);
+        assert_eq!(*seen.borrow_and_update(), Some(state(2).head));
+        assert_eq!(wanted.state(state(1).head), None);
+        wanted.reached(state(2).head);
+        assert_eq!((*seen.borrow_and_update(), wanted.state(state(2).head)), (None, None));
+        wanted.set(Some(state(3)));
+        wanted.set(None);
+        assert_eq!(*seen.borrow_and_update(), None);
+    }
+}
