@@ -28,6 +28,8 @@ pub struct Config {
     pub peer_table: tandem_peer_table::Config,
     /// `[discovery]`
     pub discovery: tandem_discovery::Config,
+    /// `[sync]`: blocks from peers
+    pub sync: tandem_sync::Config,
     /// `[tls]`: the certificates that identify services to each other over gRPC
     pub tls: TlsConfig,
     /// `[traces]`: which traces are exported

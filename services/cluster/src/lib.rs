@@ -32,6 +32,7 @@ mod public;
 pub mod role;
 mod secret;
 mod start;
+mod sync;
 mod traces;
 
 pub use check::check;
@@ -40,6 +41,7 @@ pub use import::{BlockFile, ImportError, Imported, import};
 pub use peers::{Peers, Surroundings};
 pub use policies::follow_policies;
 pub use start::{Cluster, Error};
+pub use sync::start_sync;
 pub use tandem_discovery::{Config as DiscoveryConfig, Network};
 pub use tandem_executor::{Config as ExecutorConfig, Handle, rpc::ClientInfo};
 pub use tandem_rpc::{EVENT_INTERVAL, Identity, TlsConfig, certificates};

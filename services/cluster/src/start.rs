@@ -4,6 +4,7 @@ use crate::{
     public::PublicReactor,
     role::{Access, Process, engine_router, http_router, require_storage},
     secret,
+    sync::start_sync,
 };
 use std::{io, net::SocketAddr, sync::Arc};
 use tandem_actor::Running;
@@ -20,10 +21,12 @@ use tandem_proto::{
     blob_validator::BlobApi,
     discovery::{DiscoveryApi, Status},
     event::{CHAIN_PERSISTED, ChainEvent},
+    peer_sessions::PeerSessionsApi,
     storage::StorageApi,
 };
 use tandem_rpc::TlsConfig;
 use tandem_storage_writer::{Report, StorageWriter};
+use tandem_sync::BlockSync;
 use tandem_telemetry::Telemetry;
 use tracing::warn;
 
@@ -79,6 +82,9 @@ pub struct Cluster {
     peers: Arc<PeerTable>,
     /// Discovery, and the thread that tells it the fork.
     discovery: Option<(Arc<Discovery>, Running)>,
+    /// Sync, if there are sessions with peers.
+    sync: Option<Arc<BlockSync>>,
+    sync_config: tandem_sync::Config,
     process: Process,
     engine_address: Option<SocketAddr>,
     http_address: Option<SocketAddr>,
@@ -192,6 +198,8 @@ impl Cluster {
             blobs,
             peers,
             discovery,
+            sync: None,
+            sync_config: config.sync,
             process,
             engine_address: None,
             http_address: None,
@@ -202,6 +210,18 @@ impl Cluster {
             access,
             metrics_port_moves,
         })
+    }
+
+    /// Starts sync: whenever the consensus client chooses an unknown head, its blocks come from the
+    /// peers of these sessions.
+    ///
+    /// # Errors
+    /// [`Error::Threads`].
+    pub fn sync_from(&mut self, sessions: Arc<dyn PeerSessionsApi>) -> Result<(), Error> {
+        let fatal = self.process.fatal().clone();
+        let config = self.sync_config.clone();
+        self.sync = Some(start_sync(config, &self.handle(), sessions, fatal)?);
+        Ok(())
     }
 
     /// Returns blob-validator, as the executor uses it.
@@ -322,7 +342,11 @@ impl Cluster {
 
     /// Returns the process of these services, which stops them in the order of their dependencies.
     pub fn into_process(self) -> Process {
-        let Self { storage, workers, executor, blobs, peers, discovery, mut process, .. } = self;
+        let Self { storage, workers, executor, blobs, peers, discovery, sync, mut process, .. } =
+            self;
+        if let Some(sync) = sync {
+            process.at_end(move || sync.stop());
+        }
         if let Some((discovery, forks)) = discovery {
             process.at_end(move || forks.stop(|| {}));
             process.at_end(move || discovery.stop());

@@ -39,6 +39,6 @@ mod state;
 
 pub use config::Config;
 pub use metrics::describe as describe_metrics;
-pub use service::{Deps, Sync};
+pub use service::{BlockSync, Deps};
 pub use sink::{BlockSink, Chosen, Pending, Prepared, Shown};
 pub use state::{Import, Invalid, Verdict};

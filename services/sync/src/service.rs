@@ -22,11 +22,11 @@ pub struct Deps {
 }
 
 /// Running service.
-pub struct Sync {
+pub struct BlockSync {
     running: Running,
 }
 
-impl Sync {
+impl BlockSync {
     /// Starts the threads. Without a wanted head they wait.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use std::{
 };
 use tandem_auth::Secret;
 use tandem_cluster::{ClientInfo, Cluster, Config, Ports};
-use tandem_proto::storage::StorageApi;
+use tandem_proto::{peer_sessions::PeerSessionsApi, storage::StorageApi};
 use tandem_telemetry::Telemetry;
 use tempfile::TempDir;
 
@@ -113,6 +113,11 @@ impl Node {
     /// Returns the node's storage-writer.
     pub fn storage(&self) -> Arc<dyn StorageApi> {
         self.cluster.storage()
+    }
+
+    /// Has the node fetch the blocks that it lacks from the peers of these sessions.
+    pub fn sync_from(&mut self, sessions: Arc<dyn PeerSessionsApi>) {
+        self.cluster.sync_from(sessions).expect("sync starts");
     }
 
     /// Makes storage-writer forget these pending blocks, as a power cut would.

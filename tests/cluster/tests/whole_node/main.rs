@@ -27,3 +27,4 @@ mod reorgs;
 mod rpc_calls;
 mod rpc_history;
 mod rpc_proofs;
+mod sync;
