@@ -109,8 +109,6 @@ impl DiscoveryArgs {
             None => {}
         }
         config.discv5 |= self.discv5;
-        // Peers cannot connect yet, so there is no port to announce.
-        config.tcp_port = 0;
     }
 }
 

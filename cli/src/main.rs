@@ -31,6 +31,7 @@ mod scrape;
 mod secrets;
 mod serve;
 mod service;
+mod sessions;
 mod storage_writer;
 mod target;
 mod telemetry;

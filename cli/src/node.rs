@@ -2,7 +2,7 @@
 
 use crate::{
     certificates, discovery::DiscoveryArgs, init, operations::OperationsArgs,
-    peer_table::TableArgs, serve::serve, telemetry::TelemetryArgs,
+    peer_table::TableArgs, serve::serve, sessions::SessionsArgs, telemetry::TelemetryArgs,
 };
 use anyhow::{Context, ensure};
 use std::{
@@ -37,6 +37,11 @@ pub struct Args {
     disable_discovery: bool,
     #[command(flatten)]
     discovery: DiscoveryArgs,
+    /// Hold no sessions with peers
+    #[arg(long)]
+    disable_sessions: bool,
+    #[command(flatten)]
+    sessions: SessionsArgs,
     #[command(flatten)]
     table: TableArgs,
     #[command(flatten)]
@@ -79,6 +84,16 @@ impl Args {
         self.discovery.port.is_some()
     }
 
+    /// Returns whether sessions are disabled.
+    pub fn disables_sessions(&self) -> bool {
+        self.disable_sessions
+    }
+
+    /// Returns whether the port of sessions was given as a flag.
+    pub fn asks_for_sessions_port(&self) -> bool {
+        self.sessions.port.is_some()
+    }
+
     /// Returns the effective settings, including the flags.
     pub fn settings(&self) -> anyhow::Result<Config> {
         let mut config = self.operations.settings(&self.datadir)?;
@@ -89,7 +104,10 @@ impl Args {
         // Several nodes on one machine are legitimate; a requested port that is in use is an error.
         config.discovery_port_moves = self.discovery.port.is_none();
         config.metrics_port_moves = self.operations.metrics().is_none();
+        config.with_sessions = !self.disable_sessions;
+        config.sessions_port_moves = self.sessions.port.is_none();
         self.discovery.clone().apply(&mut config.discovery);
+        self.sessions.apply(&mut config.peer_sessions);
         self.table.apply(&mut config.peer_table);
         self.telemetry.apply(&mut config.traces);
         Ok(config)

@@ -9,13 +9,14 @@ use tandem_rpc::check_endpoint;
 ///
 /// # Errors
 /// [`Error::Tls`] if only some of the three files are named, [`Error::Endpoint`], and
-/// [`Error::Discovery`] for bootnodes and node lists.
+/// [`Error::Discovery`] for bootnodes and node lists, and [`Error::Sessions`] for peers and limits.
 pub fn check(config: &Config, endpoints: &[String]) -> Result<(), Error> {
     config.tls.check()?;
     for endpoint in endpoints.iter().chain(&config.fleet.endpoints) {
         check_endpoint(endpoint, config.tls.is_on())?;
     }
-    Ok(tandem_discovery::check(&config.discovery)?)
+    tandem_discovery::check(&config.discovery)?;
+    Ok(tandem_peer_sessions::check(&config.peer_sessions)?)
 }
 
 #[cfg(test)]
@@ -51,6 +52,10 @@ mod tests {
             (
                 refusal(|it| it.discovery.dns_lists = Some(vec!["x".to_owned()]), &[]),
                 "node list \"x\"",
+            ),
+            (
+                refusal(|it| it.peer_sessions.static_peers = vec!["x".to_owned()], &[]),
+                "peer \"x\" of `peer_sessions.static_peers`",
             ),
         ];
         for (said, want) in cases {

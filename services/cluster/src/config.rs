@@ -28,19 +28,26 @@ pub struct Config {
     pub peer_table: tandem_peer_table::Config,
     /// `[discovery]`
     pub discovery: tandem_discovery::Config,
+    /// `[peer_sessions]`
+    pub peer_sessions: tandem_peer_sessions::Config,
     /// `[sync]`: blocks from peers
     pub sync: tandem_sync::Config,
     /// `[tls]`: the certificates that identify services to each other over gRPC
     pub tls: TlsConfig,
     /// `[traces]`: which traces are exported
     pub traces: Traces,
-    /// Whether discovery runs. Discovery is the only service that speaks to strangers. A flag of
-    /// the command line, not a key of the file.
+    /// Whether discovery runs. A flag of the command line, not a key of the file.
     #[serde(skip)]
     pub with_discovery: bool,
     /// Whether discovery takes a free port when its own is taken.
     #[serde(skip)]
     pub discovery_port_moves: bool,
+    /// Whether sessions with peers are held. A flag of the command line, not a key of the file.
+    #[serde(skip)]
+    pub with_sessions: bool,
+    /// Whether sessions take a free port when theirs is taken.
+    #[serde(skip)]
+    pub sessions_port_moves: bool,
     /// Whether the metrics take a free port when theirs is taken.
     #[serde(skip)]
     pub metrics_port_moves: bool,

@@ -14,7 +14,9 @@
 //!            └──────────────────┘     └─► bus: chain.persisted
 //!
 //!   UDP ────► discovery ── PeerTableApi ──► peer-table      blob-validator
-//!                  └─► bus: peers.discovered ──┘  └─► bus: peers.target ─► discovery
+//!                  └─► bus: peers.discovered ──┘ ▲  └─► bus: peers.target ─► discovery
+//!   TCP ────► peer-sessions ── PeerTableApi ─────┘
+//!                  └── StorageApi ──► storage-writer
 //! ```
 
 #![forbid(unsafe_code)]
@@ -25,12 +27,14 @@ mod config;
 mod forks;
 mod http;
 mod import;
+mod peer_methods;
 mod peers;
 mod policies;
 mod profile;
 mod public;
 pub mod role;
 mod secret;
+mod sessions;
 mod start;
 mod sync;
 mod traces;
@@ -44,5 +48,6 @@ pub use start::{Cluster, Error};
 pub use sync::start_sync;
 pub use tandem_discovery::{Config as DiscoveryConfig, Network};
 pub use tandem_executor::{Config as ExecutorConfig, Handle, rpc::ClientInfo};
+pub use tandem_peer_sessions::Config as SessionsConfig;
 pub use tandem_rpc::{EVENT_INTERVAL, Identity, TlsConfig, certificates};
 pub use tandem_storage_writer::{Difference, Report};

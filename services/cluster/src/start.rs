@@ -1,9 +1,11 @@
 use crate::{
     config::{Config, Ports},
     forks::follow_forks,
+    peer_methods::MaybeSessions,
     public::PublicReactor,
     role::{Access, Process, engine_router, http_router, require_storage},
     secret,
+    sessions::{Sessions, Surroundings},
     sync::start_sync,
 };
 use std::{io, net::SocketAddr, sync::Arc};
@@ -42,6 +44,15 @@ pub enum Error {
     /// Discovery cannot listen, or cannot use its node key.
     #[error(transparent)]
     Discovery(#[from] tandem_discovery::Error),
+    /// Sessions cannot listen, or their settings are invalid.
+    #[error(transparent)]
+    Sessions(#[from] tandem_peer_sessions::Error),
+    /// The position of the chain cannot be read.
+    #[error("read the chain: {0}")]
+    Storage(#[from] tandem_proto::storage::Error),
+    /// The chain's genesis cannot be understood.
+    #[error(transparent)]
+    Genesis(#[from] tandem_chain::GenesisError),
     /// The address of a service to call is invalid.
     #[error(transparent)]
     Endpoint(#[from] tandem_rpc::EndpointError),
@@ -80,6 +91,7 @@ pub struct Cluster {
     executor: Arc<Executor>,
     blobs: Arc<BlobValidator>,
     peers: Arc<PeerTable>,
+    sessions: Option<Sessions>,
     /// Discovery, and the thread that tells it the fork.
     discovery: Option<(Arc<Discovery>, Running)>,
     /// Sync, if there are sessions with peers.
@@ -123,13 +135,13 @@ impl Cluster {
     }
 
     fn start_over(
-        config: Config,
+        mut config: Config,
         open: impl FnOnce(
             tandem_storage_writer::Config,
             tandem_storage_writer::Deps,
         ) -> Result<Arc<StorageWriter>, tandem_storage_writer::Error>,
     ) -> Result<Self, Error> {
-        let config = config.agreed();
+        config = config.agreed();
         let proof_address = config.multiproof_workers.grpc_addr;
         let blob_address = config.blob_validator.grpc_addr;
         let blob_bytes_max = config.blob_validator.waiting_bytes_max;
@@ -175,6 +187,24 @@ impl Cluster {
             config.peer_table,
             tandem_peer_table::Deps { bus: bus.clone(), fatal: fatal.clone() },
         )?;
+        let sessions = if config.with_sessions {
+            let within = Surroundings {
+                // The identity of discovery, which announces the sessions' port.
+                key: tandem_discovery::load_or_create_node_key(&config.discovery.datadir)?,
+                storage: storage.clone(),
+                table: peers.clone(),
+                bus: bus.clone(),
+                fatal: fatal.clone(),
+            };
+            let port_moves = config.sessions_port_moves;
+            Some(Sessions::start(config.peer_sessions, port_moves, within)?)
+        } else {
+            None
+        };
+        if config.discovery.tcp_port == 0 {
+            let address = sessions.as_ref().and_then(Sessions::address);
+            config.discovery.tcp_port = address.map_or(0, |address| address.port());
+        }
         let discovery = if config.with_discovery {
             let chain = executor.handle().chain().clone();
             let network = config.discovery.network;
@@ -197,6 +227,7 @@ impl Cluster {
             executor,
             blobs,
             peers,
+            sessions,
             discovery,
             sync: None,
             sync_config: config.sync,
@@ -237,6 +268,16 @@ impl Cluster {
     /// Returns the status of discovery, or `None` if it does not run.
     pub fn discovery(&self) -> Option<Status> {
         self.discovery.as_ref().map(|(discovery, _)| discovery.status())
+    }
+
+    /// Returns the sessions with peers, or `None` if there are to be none.
+    pub fn peer_sessions(&self) -> Option<Arc<dyn PeerSessionsApi>> {
+        self.sessions.as_ref().map(Sessions::api)
+    }
+
+    /// Returns the address on which sessions are accepted, or `None` if none are.
+    pub fn sessions_address(&self) -> Option<SocketAddr> {
+        self.sessions.as_ref().and_then(Sessions::address)
     }
 
     /// Returns storage-writer, for callers that use it beside the executor.
@@ -296,10 +337,11 @@ impl Cluster {
         self.engine_address = engine.local_addr().ok();
         self.http_address = http.local_addr().ok();
         let handle = self.executor.handle();
-        let router = engine_router(&handle, client.clone(), secret, &self.access);
+        let sessions: MaybeSessions = self.sessions.as_ref().map(Sessions::api);
+        let router = engine_router(&handle, client.clone(), secret, &self.access, &sessions);
         process.serve(tandem_http::serve(engine, router, stopping.clone()));
         let public = PublicReactor::start()?;
-        let router = http_router(&handle, client, &self.access);
+        let router = http_router(&handle, client, &self.access, &sessions);
         let leaving = process.leaving().clone();
         process.serve(public.serve(http, router, leaving, stopping.clone()));
         process.at_end(move || public.end());
@@ -342,14 +384,17 @@ impl Cluster {
 
     /// Returns the process of these services, which stops them in the order of their dependencies.
     pub fn into_process(self) -> Process {
-        let Self { storage, workers, executor, blobs, peers, discovery, sync, mut process, .. } =
-            self;
+        let Self { storage, workers, executor, blobs, peers, sessions, discovery, sync, .. } = self;
+        let mut process = self.process;
         if let Some(sync) = sync {
             process.at_end(move || sync.stop());
         }
         if let Some((discovery, forks)) = discovery {
             process.at_end(move || forks.stop(|| {}));
             process.at_end(move || discovery.stop());
+        }
+        if let Some(sessions) = sessions {
+            process.at_end(move || sessions.stop());
         }
         process.at_end(move || peers.stop());
         process.at_end(move || blobs.stop());

@@ -20,7 +20,7 @@ pub struct Config {
     /// Whether to find nodes over discv5 too, on the same port; only in builds with the feature
     /// `discv5`. A node on `::` speaks it over IPv6.
     pub discv5: bool,
-    /// RLPx port to announce; 0 if this node accepts no connections.
+    /// RLPx port to announce. 0 announces that of the sessions in the same process, or none.
     pub tcp_port: u16,
     /// Own addresses as others see them, one for each family. The address of a missing family is
     /// learned from others.
@@ -79,7 +79,7 @@ impl Default for Config {
             addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             port: 30303,
             discv5: false,
-            tcp_port: 30303,
+            tcp_port: 0,
             external_ips: Vec::new(),
             network: None,
             bootnodes: Vec::new(),

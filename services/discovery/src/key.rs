@@ -9,7 +9,11 @@ use tracing::{info, warn};
 /// File of the key in the data directory: 64 hex digits.
 const FILE: &str = "nodekey";
 
-/// Reads the key from the data directory. Creates it if it is missing, readable by the owner alone.
+/// Reads the node key from the data directory. Creates it if it is missing, readable by the owner
+/// alone. Discovery and sessions share the key, as a node has one identity.
+///
+/// # Errors
+/// [`Error::NodeKey`], [`Error::Io`].
 pub fn load_or_create(datadir: &Path) -> Result<NodeKey, Error> {
     let path = datadir.join(FILE);
     match fs::read_to_string(&path) {

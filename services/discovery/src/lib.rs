@@ -52,6 +52,7 @@ mod v5;
 
 pub use config::Config;
 pub use error::Error;
+pub use key::load_or_create as load_or_create_node_key;
 pub use metrics::describe as describe_metrics;
 pub use network::Network;
 pub use service::{Deps, Discovery, check};

@@ -2,21 +2,13 @@
 
 use crate::config::Config;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     net::{IpAddr, Ipv6Addr},
     time::Duration,
 };
 use tandem_discv4::PublicKey;
+use tandem_proto::peer_sessions::Direction;
 use tandem_rlpx::DisconnectReason;
-
-/// Side that opened a session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
-    /// The peer dialled this node.
-    Inbound,
-    /// This node dialled the peer.
-    Outbound,
-}
 
 /// Reason why a connection is closed before any of its bytes is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +45,8 @@ struct Entry {
 pub(crate) struct Admission {
     own: PublicKey,
     limits: Config,
+    /// Peers that the limits do not concern.
+    trusted: HashSet<PublicKey>,
     sessions: HashMap<PublicKey, Entry>,
     /// Inbound handshakes under way.
     handshakes: usize,
@@ -62,11 +56,12 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    pub(crate) fn new(own: PublicKey, limits: &Config) -> Self {
+    pub(crate) fn new(own: PublicKey, limits: &Config, trusted: HashSet<PublicKey>) -> Self {
         let rate = f64::from(limits.handshakes_per_second_max);
         Self {
             own,
             limits: limits.clone(),
+            trusted,
             sessions: HashMap::new(),
             handshakes: 0,
             subnets: HashMap::new(),
@@ -128,7 +123,8 @@ impl Admission {
         let own_handshake = usize::from(direction == Direction::Inbound);
         let taken = subnet(ip).and_then(|subnet| self.subnets.get(&subnet)).copied().unwrap_or(0);
         let subnet_full = taken >= self.limits.subnet_sessions_max + own_handshake;
-        if self.sessions.len() >= self.limits.sessions_max || inbound_full || subnet_full {
+        let full = self.sessions.len() >= self.limits.sessions_max || inbound_full || subnet_full;
+        if full && !self.trusted.contains(&id) {
             return Err(DisconnectReason::TooManyPeers);
         }
         self.sessions.insert(id, Entry { direction, ip, established: false });
@@ -259,7 +255,7 @@ mod tests {
     }
 
     fn admission(config: Config) -> Admission {
-        Admission::new(key(0), &config)
+        Admission::new(key(0), &config, HashSet::from([key(99)]))
     }
 
     #[test]
@@ -281,7 +277,7 @@ mod tests {
         for first_at in [[0, 0], [0, 1], [1, 0], [1, 1]] {
             let mut kept = Vec::new();
             for side in [0, 1] {
-                let mut admission = Admission::new(keys[side], &Config::default());
+                let mut admission = Admission::new(keys[side], &Config::default(), HashSet::new());
                 let peer = keys[1 - side];
                 // A connection is known by the side that has dialled.
                 let direction = |dialler| {
@@ -324,6 +320,7 @@ mod tests {
         assert_eq!(admit(3, Direction::Inbound), Err(DisconnectReason::TooManyPeers));
         assert_eq!(admit(3, Direction::Outbound), Ok(()));
         assert_eq!(admit(4, Direction::Outbound), Err(DisconnectReason::TooManyPeers));
+        assert_eq!(admit(99, Direction::Inbound), Ok(()), "a trusted peer");
         assert_eq!(admission.room(), 0);
     }
 

@@ -68,18 +68,19 @@ impl Dialler {
     }
 
     /// Returns the peers whose turn it is, peers of the configuration first. With those that are
-    /// being dialled they are at most `room`. [`Self::ended`] has to follow for each.
+    /// being dialled they are at most `room`. Leaves out peers that are `unwanted`, because they
+    /// are connected or banned. [`Self::ended`] has to follow for each.
     pub(crate) fn due(
         &mut self,
         now: Duration,
         room: usize,
-        connected: impl Fn(&PublicKey) -> bool,
+        unwanted: impl Fn(&PublicKey) -> bool,
     ) -> Vec<PeerAddress> {
-        let dialling = |(id, entry): &(&PublicKey, &Entry)| entry.dialling && !connected(id);
+        let dialling = |(id, entry): &(&PublicKey, &Entry)| entry.dialling && !unwanted(id);
         let dialling = self.entries.iter().filter(dialling).count();
         let room = room.min(DIALS_MAX).saturating_sub(dialling);
         let waits = |(id, entry): &(&PublicKey, &mut Entry)| {
-            !entry.dialling && entry.next <= now && !connected(id)
+            !entry.dialling && entry.next <= now && !unwanted(id)
         };
         let mut due: Vec<_> = self.entries.iter_mut().filter(waits).collect();
         due.sort_by_key(|(_, entry)| (!entry.fixed, entry.next));

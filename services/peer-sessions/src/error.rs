@@ -15,6 +15,26 @@ pub enum Error {
         /// Error of the operating system.
         error: io::Error,
     },
+    /// A peer of the configuration is not a node URL.
+    #[error("peer {url:?} of `{key}`: {error}; expected enode://PUBLIC_KEY@IP:PORT")]
+    Peer {
+        /// Key of the configuration.
+        key: &'static str,
+        /// Text given as the URL.
+        url: String,
+        /// Fault in it.
+        error: tandem_discv4::UrlError,
+    },
+    /// A limit of the configuration is beyond what the service can have.
+    #[error("`{key}` is {got}; expected at most {max}")]
+    Limit {
+        /// Key of the configuration.
+        key: &'static str,
+        /// Value in the configuration.
+        got: usize,
+        /// Largest value.
+        max: usize,
+    },
     /// The operating system cannot create a thread.
     #[error("start the threads of peer-sessions: {0}")]
     Threads(#[from] io::Error),
@@ -49,7 +69,19 @@ pub enum SessionError {
     Remote(DisconnectReason),
 }
 
+impl Error {
+    /// Returns whether another process listens on the address for sessions.
+    pub fn is_port_taken(&self) -> bool {
+        matches!(self, Self::Listen { error, .. } if error.kind() == io::ErrorKind::AddrInUse)
+    }
+}
+
 impl SessionError {
+    /// Returns whether the peer broke the protocol, which no honest peer does.
+    pub(crate) fn is_breach(&self) -> bool {
+        matches!(self, Self::Transport(_) | Self::Wire(_) | Self::Unexpected(_))
+    }
+
     /// Returns what the peer is told, `None` if it cannot or need not be told.
     pub fn reason(&self) -> Option<DisconnectReason> {
         match self {

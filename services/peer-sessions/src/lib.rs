@@ -3,13 +3,14 @@
 //! ```text
 //!  peers ─TCP─► accept ── Admission ──┐                       ┌─► Session: reads, decides, writes
 //!  peers ◄─TCP─ dial ◄── Dialler ─────┴─► Link: keys, Hello, ─┤      │  ▲
-//!                 ▲                       Status; Admission   │      │  └── Peer::request ── owner
+//!                 ▲                       Status; Admission   │      │  └── PeerSessionsApi ◄─ sync
 //!  peer-table ────┴── candidates, connected peers ────────────┘      └──► BlockSource (answers)
 //! ```
 //!
 //! * **Role.** Keeps sessions with limits by number, direction and subnet. Speaks eth/69 to 71. It
 //!   answers headers, bodies, receipts and access lists from a [`BlockSource`], and asks peers for
-//!   the same through [`Peer::request`]. snap is not offered, as no service can answer it.
+//!   the same on behalf of callers of [`PeerSessionsApi`](tandem_proto::peer_sessions::PeerSessionsApi). snap is not offered, as no service can
+//!   answer it.
 //! * **Inputs.** Connections; [`ChainStatus`] of the own chain; peers to dial, from the
 //!   configuration and from peer-table.
 //! * **Outputs.** Answers; the number of connected peers, for peer-table.
@@ -19,7 +20,7 @@
 //!   [`Config::answers_max`] of its requests are being answered. A message without a request has
 //!   at most 1 MiB; memory for one grows with the bytes that have arrived. Requests and messages to
 //!   a peer wait in bounded queues. A peer that does not read, answer or send in time loses its
-//!   session.
+//!   session. A peer that breaks the protocol, or is reported, gets none for a while.
 //! * **Threads.** One of its own has the sockets and the cryptography. Few of the lowest priority
 //!   read blocks for peers.
 
@@ -28,6 +29,8 @@
 
 mod admission;
 mod answer;
+mod api;
+mod bans;
 mod chain;
 mod config;
 mod dial;
@@ -38,11 +41,11 @@ mod service;
 mod session;
 mod table;
 
-pub use admission::Direction;
 pub use chain::{BlockSource, ChainStatus, StatusError};
-pub use config::Config;
+pub use config::{Config, check};
 pub use dial::PeerAddress;
 pub use error::{Error, SessionError};
 pub use metrics::describe as describe_metrics;
 pub use service::{Deps, PeerSessions};
-pub use session::{Answer, Peer, PeerInfo, Request, RequestError};
+pub use session::{Peer, PeerInfo};
+pub use tandem_eth_wire::eth::BlockRange;

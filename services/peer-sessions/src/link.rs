@@ -1,11 +1,12 @@
 //! Both halves of a connection, and the handshake that makes a session of it.
 
-use crate::{admission::Direction, chain::ChainStatus, error::SessionError, metrics};
+use crate::{chain::ChainStatus, error::SessionError, metrics};
 use ::metrics::counter;
 use std::{io, time::Duration};
 use tandem_discv4::{NodeKey, PublicKey};
 use tandem_eth_wire::eth::{self, Status, Version};
 use tandem_primitives::Bytes;
+use tandem_proto::peer_sessions::Direction;
 use tandem_rlpx::{
     DISCONNECT, Decoder, DisconnectReason, Encoder, HEADER_BYTES, HELLO, Hello, Initiator, Limits,
     Message, Offer, Opened, PING, PONG, SIZE_BYTES, Shared, accept, decode_disconnect,

@@ -4,6 +4,8 @@ use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
 pub const SESSIONS: &str = "tandem_peer_sessions_sessions";
 pub const REFUSED: &str = "tandem_peer_sessions_refused_total";
+pub const REPORTS: &str = "tandem_peer_sessions_reports_total";
+pub const BANNED: &str = "tandem_peer_sessions_bans_total";
 pub const ENDED: &str = "tandem_peer_sessions_ended_total";
 pub const MESSAGES: &str = "tandem_peer_sessions_messages_total";
 pub const BYTES: &str = "tandem_peer_sessions_bytes_total";
@@ -18,6 +20,9 @@ pub fn describe() {
     describe_counter!(REFUSED, count, text);
     let text = "Handshakes that failed and sessions that ended, by stage and cause";
     describe_counter!(ENDED, count, text);
+    let text = "Peers reported by callers, by misconduct: invalid, useless, slow";
+    describe_counter!(REPORTS, count, text);
+    describe_counter!(BANNED, count, "Peers banned for a while, after a breach or a report");
     describe_counter!(MESSAGES, count, "Messages by direction: in, out");
     let text = "Bytes of messages by direction, not compressed";
     describe_counter!(BYTES, Unit::Bytes, text);

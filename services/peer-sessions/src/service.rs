@@ -1,9 +1,10 @@
 //! Wiring: the thread of the sockets, and the one beside peer-table.
 
 use crate::{
-    admission::{Admission, Direction},
+    admission::Admission,
+    bans::Bans,
     chain::{BlockSource, ChainStatus},
-    config::Config,
+    config::{Config, check, static_peers, trusted_peers},
     dial::{Dialler, PeerAddress},
     error::{Error, SessionError},
     link::{Introduction, agree, greet, word},
@@ -13,7 +14,7 @@ use crate::{
 };
 use ::metrics::{counter, gauge};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     net::{IpAddr, SocketAddr},
     sync::{
@@ -25,8 +26,8 @@ use std::{
 use tandem_actor::{Running, take_lowest_priority};
 use tandem_discv4::{NodeKey, PublicKey};
 use tandem_eth_wire::eth::Version;
-use tandem_proto::peer_table::PeerTableApi;
-use tandem_rlpx::{Hello, Offer};
+use tandem_proto::{peer_sessions::Direction, peer_table::PeerTableApi};
+use tandem_rlpx::{DisconnectReason, Hello, Offer};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -65,9 +66,12 @@ impl PeerSessions {
     /// Binds the address for inbound sessions and starts the threads.
     ///
     /// # Errors
-    /// [`Error::Listen`], [`Error::Threads`].
+    /// [`Error`].
     pub fn start(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
+        check(&config)?;
+        let (fixed, trusted) = (static_peers(&config)?, trusted_peers(&config)?);
+        let trusted: HashSet<_> = trusted.into_iter().map(|peer| peer.id).collect();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -77,7 +81,8 @@ impl PeerSessions {
             .build()?;
         let bind = |address| async move { TcpListener::bind(address).await };
         let mut listener = None;
-        if let Some(address) = config.listen {
+        if config.inbound_max > 0 || !trusted.is_empty() {
+            let address = config.listen;
             let bound = runtime.block_on(bind(address));
             listener = Some(bound.map_err(|error| Error::Listen { address, error })?);
         }
@@ -92,10 +97,14 @@ impl PeerSessions {
             port: address.map_or(0, |address| address.port()),
             id: *deps.key.public(),
         };
-        let redial = Duration::from_secs(config.redial_secs.into());
+        let mut dialler = Dialler::new(Duration::from_secs(config.redial_secs.into()));
+        fixed.into_iter().for_each(|peer| dialler.add_fixed(Duration::ZERO, peer));
+        let admission = Admission::new(*deps.key.public(), &config, trusted.clone());
         let shared = Arc::new(Shared {
-            admission: Mutex::new(Admission::new(*deps.key.public(), &config)),
-            dialler: Mutex::new(Dialler::new(redial)),
+            admission: Mutex::new(admission),
+            dialler: Mutex::new(dialler),
+            bans: Mutex::new(Bans::new(Duration::from_secs(config.ban_secs.into()))),
+            trusted,
             peers: Mutex::default(),
             begin: Instant::now(),
             key: deps.key,
@@ -132,6 +141,16 @@ impl PeerSessions {
         lock(&self.shared.peers).values().cloned().collect()
     }
 
+    /// Returns the session with a peer, if there is one.
+    pub(crate) fn peer(&self, id: &PublicKey) -> Option<Peer> {
+        lock(&self.shared.peers).get(id).cloned()
+    }
+
+    /// Refuses sessions to a node for a while.
+    pub(crate) fn ban(&self, id: PublicKey) {
+        self.shared.ban(id);
+    }
+
     /// Dials a peer, and dials it again whenever its session has ended.
     pub fn dial(&self, peer: PeerAddress) {
         lock(&self.shared.dialler).add_fixed(self.shared.now(), peer);
@@ -152,6 +171,8 @@ pub(crate) struct Shared {
     source: Arc<dyn BlockSource>,
     admission: Mutex<Admission>,
     dialler: Mutex<Dialler>,
+    bans: Mutex<Bans>,
+    trusted: HashSet<PublicKey>,
     peers: Mutex<HashMap<PublicKey, Peer>>,
     begin: Instant,
     changed: SyncSender<()>,
@@ -177,6 +198,13 @@ impl Shared {
     pub(crate) fn add_candidates(&self, peers: impl Iterator<Item = PeerAddress>) {
         let (mut dialler, now) = (lock(&self.dialler), self.now());
         peers.for_each(|peer| dialler.add_candidate(now, peer));
+    }
+
+    fn ban(&self, id: PublicKey) {
+        if !self.trusted.contains(&id) {
+            counter!(metrics::BANNED).increment(1);
+            lock(&self.bans).add(self.now(), id);
+        }
     }
 
     /// Says that the number of sessions may have changed.
@@ -219,8 +247,9 @@ impl Shared {
 
     fn dial_due(self: &Arc<Self>, tasks: &TaskTracker) {
         let due = {
-            let admission = lock(&self.admission);
-            lock(&self.dialler).due(self.now(), admission.room(), |id| admission.has(id))
+            let (admission, bans, now) = (lock(&self.admission), lock(&self.bans), self.now());
+            let unwanted = |id: &PublicKey| admission.has(id) || bans.has(now, id);
+            lock(&self.dialler).due(now, admission.room(), unwanted)
         };
         for peer in due {
             let shared = self.clone();
@@ -269,6 +298,9 @@ impl Shared {
         let own = Introduction { hello: &self.hello, offers: &self.offers, chain };
         let mut admitted = None;
         let admit = || {
+            if lock(&self.bans).has(self.now(), &id) {
+                return Err(DisconnectReason::Useless);
+            }
             lock(&self.admission).admit(id, direction, address.ip())?;
             admitted = Some(AdmittedGuard { shared: self.clone(), id, direction });
             Ok(())
@@ -282,6 +314,9 @@ impl Shared {
             Err(error) => {
                 // The place is free before the peer is told, which may take a while.
                 drop(admitted);
+                if error.is_breach() {
+                    self.ban(id);
+                }
                 ended("greeting", &error);
                 link.close(&error).await;
                 return false;
@@ -305,6 +340,9 @@ impl Shared {
         let (peer, work) = session(link, greeting, info, around);
         let established = EstablishedGuard::new(self.clone(), peer);
         let error = work.await;
+        if error.is_breach() {
+            self.ban(id);
+        }
         drop(established);
         drop(admitted);
         ended("session", &error);

@@ -1,7 +1,7 @@
 //! One established session: a task that reads, one that writes, and one that decides.
 
 use crate::{
-    admission::{Bucket, Direction},
+    admission::Bucket,
     answer::answer,
     chain::{BlockSource, ChainStatus},
     config::Config,
@@ -24,10 +24,13 @@ use tandem_actor::{Queued, TaskSender, task_queue};
 use tandem_discv4::PublicKey;
 use tandem_eth_wire::{
     MESSAGE_BYTES_MAX,
-    eth::{BlockRange, HeadersRequest, Message, Version},
-    limits::{ACCESS_LISTS_MAX, BODIES_MAX, HEADERS_MAX, RECEIPTS_MAX},
+    eth::{BlockRange, BlockStart, HeadersRequest, Message, Version},
 };
-use tandem_primitives::{B256, Bytes};
+use tandem_proto::{
+    limits::FETCH_ITEMS_MAX,
+    peer_sessions::{Direction, Error, Fetch, Fetched},
+    storage::BlockRef,
+};
 use tandem_rlpx::{
     self as rlpx, DISCONNECT, DisconnectReason, PING, PONG, Shared, decode_disconnect,
     is_empty_list,
@@ -42,57 +45,7 @@ use tokio_util::sync::CancellationToken;
 /// Bytes that count as one more message for a peer's rate.
 const BYTES_PER_TOKEN: f64 = (16 << 10) as f64;
 
-/// Request to a peer.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Request {
-    /// Headers of the canonical chain.
-    Headers(HeadersRequest),
-    /// Bodies of these blocks.
-    Bodies(Vec<B256>),
-    /// Receipts of these blocks, of the first one from an index on (not before eth/70).
-    Receipts {
-        /// Index of the first wanted receipt of the first block.
-        first: u64,
-        /// Blocks.
-        hashes: Vec<B256>,
-    },
-    /// Access lists of these blocks (not before eth/71).
-    AccessLists(Vec<B256>),
-}
-
-/// Answer of a peer. Its items are RLP, and not checked yet; there are not more than asked for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// Headers.
-    Headers(Vec<Bytes>),
-    /// Bodies.
-    Bodies(Vec<Bytes>),
-    /// Lists of receipts.
-    Receipts {
-        /// Whether the last list is cut.
-        incomplete: bool,
-        /// A list for each block.
-        blocks: Vec<Bytes>,
-    },
-    /// Access lists, `None` where the peer has none.
-    AccessLists(Vec<Option<Bytes>>),
-}
-
-/// Reason why a request has no answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum RequestError {
-    /// Too many requests to this peer wait.
-    #[error("too many requests to this peer are waiting")]
-    Overloaded,
-    /// The session has ended.
-    #[error("the session has ended")]
-    Ended,
-    /// The version of the session has no such request, or the request has too many items.
-    #[error("the request is not possible on this session")]
-    Impossible,
-}
-
-/// State of a peer, as far as others may want to know.
+/// State of a peer that does not change during its session.
 #[derive(Clone, Debug)]
 pub struct PeerInfo {
     /// Public key.
@@ -112,7 +65,8 @@ pub struct PeerInfo {
 pub struct Peer {
     info: Arc<PeerInfo>,
     range: watch::Receiver<BlockRange>,
-    requests: TaskSender<(Request, oneshot::Sender<Answer>)>,
+    requests: TaskSender<(Fetch, Reply)>,
+    dismissal: mpsc::Sender<DisconnectReason>,
 }
 
 impl Peer {
@@ -129,32 +83,42 @@ impl Peer {
     /// Asks the peer. A peer that does not answer in time loses its session.
     ///
     /// # Errors
-    /// [`RequestError`].
-    pub async fn request(&self, request: Request) -> Result<Answer, RequestError> {
-        if !is_possible(&request, self.info.version) {
-            return Err(RequestError::Impossible);
-        }
+    /// [`Error`], except [`Error::Unavailable`].
+    pub async fn fetch(&self, fetch: Fetch) -> Result<Fetched, Error> {
+        check(&fetch, self.info.version)?;
         let (reply, answer) = oneshot::channel();
-        let sent = self.requests.try_send((request, reply));
+        let sent = self.requests.try_send((fetch, reply));
         sent.map_err(|error| match error {
-            tandem_actor::SendError::Full => RequestError::Overloaded,
-            tandem_actor::SendError::Closed => RequestError::Ended,
+            tandem_actor::SendError::Full => Error::Busy,
+            tandem_actor::SendError::Closed => Error::Gone,
         })?;
-        answer.await.map_err(|_| RequestError::Ended)
+        answer.await.unwrap_or(Err(Error::Gone))
+    }
+
+    /// Ends the session, and tells the peer this reason.
+    pub(crate) fn dismiss(&self, reason: DisconnectReason) {
+        // A session that ends already needs no second reason.
+        let _ = self.dismissal.try_send(reason);
     }
 }
 
-fn is_possible(request: &Request, version: Version) -> bool {
-    match request {
-        Request::Headers(request) => request.limit <= HEADERS_MAX as u64,
-        Request::Bodies(hashes) => hashes.len() <= BODIES_MAX,
-        Request::Receipts { first, hashes } => {
-            hashes.len() <= RECEIPTS_MAX && (*first == 0 || version >= Version::Eth70)
-        }
-        Request::AccessLists(hashes) => {
-            hashes.len() <= ACCESS_LISTS_MAX && version >= Version::Eth71
-        }
+/// Refuses a request that a session with this version cannot make.
+fn check(fetch: &Fetch, version: Version) -> Result<(), Error> {
+    let items = fetch.items();
+    if !(1..=FETCH_ITEMS_MAX).contains(&items) {
+        let text = format!("{items} items; expected 1 to {FETCH_ITEMS_MAX}");
+        return Err(Error::Refused(text));
     }
+    let needed = match fetch {
+        Fetch::Receipts { first: 1.., .. } => Version::Eth70,
+        Fetch::AccessLists(_) => Version::Eth71,
+        _ => Version::Eth69,
+    };
+    if version < needed {
+        let (got, need) = (version.number(), needed.number());
+        return Err(Error::Refused(format!("needs eth/{need}; the session has eth/{got}")));
+    }
+    Ok(())
 }
 
 /// Surroundings that a session works in.
@@ -174,12 +138,21 @@ pub(crate) fn session(
 ) -> (Peer, impl Future<Output = SessionError>) {
     let (requests, asked) = task_queue("peer-session-requests", around.config.requests_max);
     let (range_sender, range) = watch::channel(greeting.status.range);
-    let peer = Peer { info: Arc::new(info), range, requests };
-    let work = run(link, greeting, range_sender, asked, around);
+    let (dismissal, dismissed) = mpsc::channel(1);
+    let peer = Peer { info: Arc::new(info), range, requests, dismissal };
+    let inbox = Inbox { asked, dismissed };
+    let work = run(link, greeting, range_sender, inbox, around);
     (peer, work)
 }
 
-type Asked = mpsc::Receiver<Queued<(Request, oneshot::Sender<Answer>)>>;
+/// Way of an answer to its asker.
+type Reply = oneshot::Sender<Result<Fetched, Error>>;
+
+/// Messages from this process to a session.
+struct Inbox {
+    asked: mpsc::Receiver<Queued<(Fetch, Reply)>>,
+    dismissed: mpsc::Receiver<DisconnectReason>,
+}
 
 /// Message that waits to be sent.
 struct Outgoing {
@@ -191,8 +164,8 @@ struct Outgoing {
 
 /// Request under way.
 struct Pending {
-    request: Request,
-    reply: oneshot::Sender<Answer>,
+    fetch: Fetch,
+    reply: Reply,
     sent: Instant,
 }
 
@@ -215,10 +188,11 @@ async fn run(
     link: Link,
     greeting: Greeting,
     range: watch::Sender<BlockRange>,
-    mut asked: Asked,
+    inbox: Inbox,
     around: Surroundings,
 ) -> SessionError {
     let Surroundings { config, source, mut chain, stopping } = around;
+    let Inbox { mut asked, mut dismissed } = inbox;
     let Link { reader, mut writer } = link;
     let message_bytes_max = Arc::new(AtomicUsize::new(UNASKED_BYTES_MAX));
     let (incoming_sender, mut incoming) = mpsc::channel(1);
@@ -251,6 +225,7 @@ async fn run(
             let (answers, overdue) = (session.answers.len(), session.overdue());
             let done = tokio::select! {
                 () = stopping.cancelled() => Err(SessionError::Local(DisconnectReason::Quitting)),
+                Some(reason) = dismissed.recv() => Err(SessionError::Local(reason)),
                 message = incoming.recv(), if answers < session.config.answers_max => {
                     match message {
                         Some(Ok(message)) => session.receive(message).await,
@@ -264,13 +239,16 @@ async fn run(
                 request = asked.recv(), if session.pending.len() < session.config.requests_max => {
                     match request {
                         Some(request) => {
-                            let (request, reply) = request.take();
-                            session.ask(request, reply).await
+                            let (fetch, reply) = request.take();
+                            session.ask(fetch, reply).await
                         }
                         None => Err(SessionError::Local(DisconnectReason::Requested)),
                     }
                 }
-                () = overdue => Err(SessionError::Timeout("answer")),
+                () = overdue => {
+                    session.give_up();
+                    Err(SessionError::Timeout("answer"))
+                }
                 _ = ping.tick() => session.send(PING, EMPTY.to_vec()).await,
                 _ = range_tick.tick() => {
                     let now = chain.borrow_and_update().range;
@@ -361,22 +339,33 @@ impl Session {
         self.send(id, message.encode(self.version)).await
     }
 
-    async fn ask(
-        &mut self,
-        request: Request,
-        reply: oneshot::Sender<Answer>,
-    ) -> Result<(), SessionError> {
+    async fn ask(&mut self, fetch: Fetch, reply: Reply) -> Result<(), SessionError> {
         let id = self.next_id;
         self.next_id += 1;
-        let message = match request.clone() {
-            Request::Headers(request) => Message::GetBlockHeaders { id, request },
-            Request::Bodies(hashes) => Message::GetBlockBodies { id, hashes },
-            Request::Receipts { first, hashes } => Message::GetReceipts { id, first, hashes },
-            Request::AccessLists(hashes) => Message::GetBlockAccessLists { id, hashes },
+        let message = match fetch.clone() {
+            Fetch::Headers { start, limit, skip, reverse } => {
+                let start = match start {
+                    BlockRef::Hash(hash) => BlockStart::Hash(hash),
+                    BlockRef::Number(number) => BlockStart::Number(number),
+                };
+                let request = HeadersRequest { start, limit: limit.into(), skip, reverse };
+                Message::GetBlockHeaders { id, request }
+            }
+            Fetch::Bodies(hashes) => Message::GetBlockBodies { id, hashes },
+            Fetch::Receipts { first, hashes } => Message::GetReceipts { id, first, hashes },
+            Fetch::AccessLists(hashes) => Message::GetBlockAccessLists { id, hashes },
         };
-        self.pending.insert(id, Pending { request, reply, sent: Instant::now() });
+        self.pending.insert(id, Pending { fetch, reply, sent: Instant::now() });
         self.message_bytes_max.store(MESSAGE_BYTES_MAX, Relaxed);
         self.tell(&message).await
+    }
+
+    /// Tells those who wait for an answer that it did not come in time.
+    fn give_up(&mut self) {
+        for (_, pending) in self.pending.drain() {
+            // The asker may have gone.
+            let _ = pending.reply.send(Err(Error::Timeout));
+        }
     }
 
     /// Waits until the oldest request is overdue.
@@ -413,12 +402,12 @@ impl Session {
             }
             // There is no pool yet that would take them.
             Message::Transactions(_) | Message::Announcements(_) => Ok(()),
-            Message::BlockHeaders { id, headers } => self.take(id, Answer::Headers(headers)),
-            Message::BlockBodies { id, bodies } => self.take(id, Answer::Bodies(bodies)),
+            Message::BlockHeaders { id, headers } => self.take(id, Fetched::Headers(headers)),
+            Message::BlockBodies { id, bodies } => self.take(id, Fetched::Bodies(bodies)),
             Message::Receipts { id, incomplete, blocks } => {
-                self.take(id, Answer::Receipts { incomplete, blocks })
+                self.take(id, Fetched::Receipts { incomplete, blocks })
             }
-            Message::BlockAccessLists { id, lists } => self.take(id, Answer::AccessLists(lists)),
+            Message::BlockAccessLists { id, lists } => self.take(id, Fetched::AccessLists(lists)),
             Message::PooledTransactions { .. } => {
                 Err(SessionError::Unexpected("transactions that were not asked for"))
             }
@@ -430,19 +419,19 @@ impl Session {
     }
 
     /// Hands an answer to its asker.
-    fn take(&mut self, id: u64, answer: Answer) -> Result<(), SessionError> {
+    fn take(&mut self, id: u64, answer: Fetched) -> Result<(), SessionError> {
         let Some(pending) = self.pending.remove(&id) else {
             return Err(SessionError::Unexpected("answer that was not asked for"));
         };
         if self.pending.is_empty() {
             self.message_bytes_max.store(UNASKED_BYTES_MAX, Relaxed);
         }
-        if !fits(&pending.request, &answer) {
+        if !fits(&pending.fetch, &answer) {
             return Err(SessionError::Unexpected("answer to another request"));
         }
         histogram!(metrics::REQUEST_SECONDS).record(pending.sent.elapsed());
         // The asker may have gone.
-        let _ = pending.reply.send(answer);
+        let _ = pending.reply.send(Ok(answer));
         Ok(())
     }
 
@@ -477,16 +466,13 @@ fn closed() -> SessionError {
 }
 
 /// Returns whether an answer is of the request's kind, and not longer.
-fn fits(request: &Request, answer: &Answer) -> bool {
-    match (request, answer) {
-        (Request::Headers(request), Answer::Headers(headers)) => {
-            headers.len() as u64 <= request.limit
-        }
-        (Request::Bodies(hashes), Answer::Bodies(bodies)) => bodies.len() <= hashes.len(),
-        (Request::Receipts { hashes, .. }, Answer::Receipts { blocks, .. }) => {
-            blocks.len() <= hashes.len()
-        }
-        (Request::AccessLists(hashes), Answer::AccessLists(lists)) => lists.len() <= hashes.len(),
-        _ => false,
-    }
+fn fits(fetch: &Fetch, answer: &Fetched) -> bool {
+    let items = match (fetch, answer) {
+        (Fetch::Headers { .. }, Fetched::Headers(items))
+        | (Fetch::Bodies(_), Fetched::Bodies(items))
+        | (Fetch::Receipts { .. }, Fetched::Receipts { blocks: items, .. }) => items.len(),
+        (Fetch::AccessLists(_), Fetched::AccessLists(lists)) => lists.len(),
+        _ => return false,
+    };
+    items <= fetch.items()
 }

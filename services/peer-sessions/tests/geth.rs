@@ -17,8 +17,11 @@ use std::{
     sync::Arc,
 };
 use tandem_discv4::PublicKey;
-use tandem_eth_wire::eth::{BlockStart, HeadersRequest};
-use tandem_peer_sessions::{Answer, Direction, PeerAddress, Request};
+use tandem_peer_sessions::PeerAddress;
+use tandem_proto::{
+    peer_sessions::{Direction, Fetch, Fetched},
+    storage::BlockRef,
+};
 
 /// Network of geth's development chain.
 const NETWORK: u64 = 1337;
@@ -148,16 +151,16 @@ fn receipt_with_bloom(receipt: &Bytes) -> Vec<u8> {
 /// Fetches the whole chain of a geth, and checks it against its newest hash.
 fn fetch(node: &Node, newest: B256) -> Blocks {
     let peer = node.peer();
-    let ask = |request| block_on(peer.request(request)).unwrap();
+    let ask = |request| block_on(peer.fetch(request)).unwrap();
     let request =
-        HeadersRequest { start: BlockStart::Hash(newest), limit: 1000, skip: 0, reverse: true };
-    let Answer::Headers(mut headers) = ask(Request::Headers(request)) else { panic!() };
+        Fetch::Headers { start: BlockRef::Hash(newest), limit: 1000, skip: 0, reverse: true };
+    let Fetched::Headers(mut headers) = ask(request) else { panic!() };
     headers.reverse();
     let hashes: Vec<_> = headers.iter().map(keccak256).collect();
     assert_eq!((headers.len() as u64, hashes.last()), (BLOCKS + 1, Some(&newest)));
-    let Answer::Bodies(bodies) = ask(Request::Bodies(hashes.clone())) else { panic!() };
-    let request = Request::Receipts { first: 0, hashes: hashes.clone() };
-    let Answer::Receipts { incomplete: false, blocks: receipts } = ask(request) else { panic!() };
+    let Fetched::Bodies(bodies) = ask(Fetch::Bodies(hashes.clone())) else { panic!() };
+    let request = Fetch::Receipts { first: 0, hashes: hashes.clone() };
+    let Fetched::Receipts { incomplete: false, blocks: receipts } = ask(request) else { panic!() };
     assert_eq!((bodies.len(), receipts.len()), (headers.len(), headers.len()));
     let mut blocks = Blocks::default();
     let mut transactions = 0;

@@ -14,8 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_eth_wire::eth::{Announcement, BlockStart, HeadersRequest, Message};
-use tandem_peer_sessions::{Config, Request, RequestError};
+use tandem_peer_sessions::Config;
 use tandem_primitives::{B256, Bytes};
+use tandem_proto::peer_sessions::{Error, Fetch, Misconduct, PeerSessionsApi};
 use tandem_rlpx::{Capability, DisconnectReason as Reason, HELLO, Initiator, PING, PONG};
 
 fn node_with(config: Config) -> Node {
@@ -193,8 +194,8 @@ fn a_peer_that_does_not_answer_loses_its_session() {
     let node = node_with(Config { request_ms: 300, ..config() });
     let mut wire = Wire::established(&node, key(2));
     let peer = node.peer();
-    let request = Request::Bodies(vec![B256::ZERO]);
-    assert_eq!(block_on(peer.request(request)), Err(RequestError::Ended));
+    let request = Fetch::Bodies(vec![B256::ZERO]);
+    assert_eq!(block_on(peer.fetch(request)), Err(Error::Timeout));
     assert_eq!(wire.reason(), Some(Reason::Timeout));
 }
 
@@ -210,7 +211,7 @@ fn a_peer_that_answers_something_else_loses_its_session() {
         let mut wire = Wire::established(&node, key(2));
         let peer = node.peer();
         let asking =
-            std::thread::spawn(move || block_on(peer.request(Request::Bodies(vec![B256::ZERO]))));
+            std::thread::spawn(move || block_on(peer.fetch(Fetch::Bodies(vec![B256::ZERO]))));
         loop {
             if wire.receive().id == 16 + 5 {
                 break;
@@ -218,7 +219,7 @@ fn a_peer_that_answers_something_else_loses_its_session() {
         }
         wire.eth(&answer);
         assert_eq!(wire.reason(), Some(Reason::Protocol));
-        assert_eq!(asking.join().unwrap(), Err(RequestError::Ended));
+        assert_eq!(asking.join().unwrap(), Err(Error::Gone));
         node.sessions(0);
     }
 }
@@ -380,4 +381,44 @@ fn a_peer_that_asks_without_reading_costs_few_answers() {
         }
     }
     assert_eq!(node.sessions.peers().len(), 1);
+}
+
+#[test]
+fn a_reported_peer_is_told_and_gets_no_session_for_a_while() {
+    let node = node_with(Config { ban_secs: 3600, ..config() });
+    for (index, (misconduct, reason)) in [
+        (Misconduct::Invalid, Reason::Protocol),
+        (Misconduct::Useless, Reason::Useless),
+        (Misconduct::Slow, Reason::Timeout),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let peer = || key(10 + index as u8);
+        let mut wire = Wire::established(&node, peer());
+        let session = block_on(node.sessions.sessions()).unwrap().pop().unwrap();
+        assert_eq!((session.id, session.eth_version), (*peer().public(), 71));
+        assert_eq!(block_on(node.sessions.report(session.id, misconduct)), Ok(()));
+        assert_eq!(wire.reason(), Some(reason));
+        node.sessions(0);
+        assert_eq!(Wire::greeted(&node, peer()).reason(), Some(Reason::Useless), "it is banned");
+        let gone = block_on(node.sessions.fetch(session.id, Fetch::Bodies(vec![B256::ZERO])));
+        assert_eq!(gone, Err(Error::Gone));
+    }
+    Wire::established(&node, key(20));
+}
+
+#[test]
+fn a_peer_that_broke_the_protocol_is_banned_unless_it_is_trusted() {
+    let trusted = format!("enode://{:x}@127.0.0.1:1", key(3).public());
+    let config = Config { ban_secs: 3600, trusted_peers: vec![trusted], ..config() };
+    let node = node_with(config);
+    for peer in [2, 3] {
+        let mut wire = Wire::established(&node, key(peer));
+        wire.eth(&Message::BlockBodies { id: 1, bodies: Vec::new() });
+        assert_eq!(wire.reason(), Some(Reason::Protocol));
+        node.sessions(0);
+    }
+    assert_eq!(Wire::greeted(&node, key(2)).reason(), Some(Reason::Useless));
+    Wire::established(&node, key(3));
 }

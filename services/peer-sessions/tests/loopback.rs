@@ -13,12 +13,14 @@ use std::{
         atomic::{AtomicU32, Ordering::SeqCst},
     },
 };
-use tandem_eth_wire::eth::{BlockStart, HeadersRequest, Version};
-use tandem_peer_sessions::{Answer, Config, Direction, Peer, PeerAddress, Request, RequestError};
+use tandem_eth_wire::eth::Version;
+use tandem_peer_sessions::{Config, Peer, PeerAddress};
 use tandem_primitives::B256;
 use tandem_proto::{
     event::{Contact, ContactEvent},
+    peer_sessions::{Direction, Error, Fetch, Fetched},
     peer_table::{PeerTableApi, Result, Stats},
+    storage::BlockRef,
 };
 
 fn blocks() -> Arc<Blocks> {
@@ -30,21 +32,22 @@ fn address(node: &Node) -> PeerAddress {
 }
 
 fn check_requests(peer: &Peer, blocks: &Blocks) {
-    let ask = |request| block_on(peer.request(request));
+    let ask = |request| block_on(peer.fetch(request));
     let request =
-        HeadersRequest { start: BlockStart::Number(90), limit: 50, skip: 0, reverse: false };
+        Fetch::Headers { start: BlockRef::Number(90), limit: 50, skip: 0, reverse: false };
     let headers = blocks.headers[90..].to_vec();
-    assert_eq!(ask(Request::Headers(request)), Ok(Answer::Headers(headers)));
+    assert_eq!(ask(request), Ok(Fetched::Headers(headers)));
     let hashes: Vec<_> = [3, 5, 8].map(|number| blocks.hash(number)).to_vec();
     let bodies = [3, 5, 8].map(|number| blocks.bodies[number].clone()).to_vec();
-    assert_eq!(ask(Request::Bodies(hashes.clone())), Ok(Answer::Bodies(bodies)));
+    assert_eq!(ask(Fetch::Bodies(hashes.clone())), Ok(Fetched::Bodies(bodies)));
     let receipts = [3, 5, 8].map(|number| blocks.receipts[number].clone()).to_vec();
-    let request = Request::Receipts { first: 0, hashes: hashes.clone() };
-    assert_eq!(ask(request), Ok(Answer::Receipts { incomplete: false, blocks: receipts }));
+    let request = Fetch::Receipts { first: 0, hashes: hashes.clone() };
+    assert_eq!(ask(request), Ok(Fetched::Receipts { incomplete: false, blocks: receipts }));
     let lists = [3, 5, 8].map(|number| blocks.lists[number].clone()).to_vec();
-    assert_eq!(ask(Request::AccessLists(hashes)), Ok(Answer::AccessLists(lists)));
-    let request = Request::Bodies(vec![B256::ZERO; 1025]);
-    assert_eq!(ask(request), Err(RequestError::Impossible));
+    assert_eq!(ask(Fetch::AccessLists(hashes)), Ok(Fetched::AccessLists(lists)));
+    let request = Fetch::Bodies(vec![B256::ZERO; 1025]);
+    let refused = Error::Refused("1025 items; expected 1 to 1024".to_owned());
+    assert_eq!(ask(request), Err(refused));
 }
 
 #[test]
@@ -67,7 +70,7 @@ fn two_nodes_hold_one_session_and_answer_each_other() {
     assert_eq!((a.sessions.peers().len(), b.sessions.peers().len()), (1, 1));
     drop(a);
     b.sessions(0);
-    assert_eq!(block_on(at_b.request(Request::Bodies(Vec::new()))), Err(RequestError::Ended));
+    assert_eq!(block_on(at_b.fetch(Fetch::Bodies(vec![B256::ZERO]))), Err(Error::Gone));
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn a_peer_that_comes_back_is_dialled_again() {
     b.sessions(1);
     drop(a);
     b.sessions(0);
-    let again = Config { listen: Some(peer.address), ..config() };
+    let again = Config { listen: peer.address, ..config() };
     let a = Node::start(again, key(1), blocks(), 7);
     b.sessions(1);
     a.sessions(1);
@@ -124,13 +127,13 @@ fn many_requests_at_once_are_answered_or_refused() {
         let mut asking = tokio::task::JoinSet::new();
         for _ in 0..200 {
             let peer = peer.clone();
-            asking.spawn(async move { peer.request(Request::Bodies(vec![hash])).await });
+            asking.spawn(async move { peer.fetch(Fetch::Bodies(vec![hash])).await });
         }
         asking.join_all().await
     });
-    let body = Ok(Answer::Bodies(vec![blocks.bodies[4].clone()]));
+    let body = Ok(Fetched::Bodies(vec![blocks.bodies[4].clone()]));
     let answered = answers.iter().filter(|answer| **answer == body).count();
-    let refused = answers.iter().filter(|it| **it == Err(RequestError::Overloaded)).count();
+    let refused = answers.iter().filter(|it| **it == Err(Error::Busy)).count();
     assert!(answered >= 8, "{answered}");
     assert_eq!(answered + refused, 200);
     assert_eq!(b.sessions.peers().len(), 1);

@@ -53,7 +53,7 @@ pub(crate) struct Body {
 /// Decodes a header that uses up all bytes.
 ///
 /// # Errors
-/// [`BlockError::Rlp`].
+/// [`BlockError`] with the fault of the encoding.
 pub fn decode_header(mut rlp: &[u8]) -> Result<Header, BlockError> {
     let header = Header::decode(&mut rlp).map_err(|reason| rlp_error("header", reason))?;
     match rlp.is_empty() {

@@ -69,7 +69,8 @@ pub use premerge::{
     Ancestor, OMMER_GENERATIONS, PreMergeRule, check_terminal, next_difficulty, validate_ommers,
 };
 pub use receipt::{
-    Receipt, ReceiptBuilder, ReceiptsTrie, decode_receipts, encode_receipts, receipts_root,
+    Receipt, ReceiptBuilder, ReceiptsTrie, decode_receipts, encode_receipts, network_receipts,
+    receipts_root,
 };
 pub use spec::{
     BlockRules, ChainSpec, DaoFork, ForkPoints, GenesisError, UnsupportedFork, is_merged,

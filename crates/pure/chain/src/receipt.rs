@@ -157,6 +157,32 @@ pub fn encode_receipts(receipts: &[Receipt]) -> Bytes {
     out.into()
 }
 
+/// Returns the receipts of a block as the protocol eth/69 has them (EIP-7642), from the bytes of
+/// [`encode_receipts`]: a list of `[type, status or state root, cumulative gas, logs]`. The bytes
+/// are the same, except for blocks from before Byzantium.
+///
+/// # Errors
+/// The error of the decoder.
+pub fn network_receipts(stored: &Bytes) -> Result<Bytes, alloy_rlp::Error> {
+    let mut items = exact_list(stored)?;
+    // Either all receipts of a block have a state root, or none has.
+    if items.is_empty() || Receipt::decode(&mut items)?.post_state.is_none() {
+        return Ok(stored.clone());
+    }
+    let mut content = Vec::with_capacity(stored.len());
+    for Receipt { tx_type, cumulative_gas_used, logs, post_state, .. } in decode_receipts(stored)? {
+        let fields: [&dyn Encodable; 4] =
+            [&tx_type, &post_state.unwrap_or_default(), &cumulative_gas_used, &logs];
+        let payload_length = fields.iter().map(|field| field.length()).sum();
+        alloy_rlp::Header { list: true, payload_length }.encode(&mut content);
+        fields.iter().for_each(|field| field.encode(&mut content));
+    }
+    let mut out = Vec::with_capacity(content.len() + 9);
+    alloy_rlp::Header { list: true, payload_length: content.len() }.encode(&mut out);
+    out.extend_from_slice(&content);
+    Ok(out.into())
+}
+
 /// Decodes receipts encoded by [`encode_receipts`].
 ///
 /// # Errors

@@ -5,7 +5,12 @@ use super::{
     base::follow_base,
     standby::{Gates, Standby},
 };
-use crate::{Config, Error, Ports, follow_policies, public::PublicReactor, secret};
+use crate::{
+    Config, Error, Ports, follow_policies,
+    peer_methods::{MaybeSessions, admin_methods, net_methods},
+    public::PublicReactor,
+    secret,
+};
 use axum::Router;
 use std::{
     net::SocketAddr,
@@ -127,8 +132,8 @@ pub async fn executor(
         let Some(executor) = taking.take_over(settings, deps).await else { return };
         let handle = executor.handle();
         let _ = seen.set(executor);
-        let engine = engine_router(&handle, client.clone(), secret, &access);
-        taking.serve(engine, http_router(&handle, client, &access));
+        let engine = engine_router(&handle, client.clone(), secret, &access, &None);
+        taking.serve(engine, http_router(&handle, client, &access, &None));
         info!("this executor has the right to write");
     });
     standby.follow(process);
@@ -300,18 +305,28 @@ pub(crate) fn engine_router(
     client: ClientInfo,
     secret: Secret,
     access: &Access,
+    sessions: &MaybeSessions,
 ) -> Router {
     let limits = Limits::engine().with_hosts(access.engine.clone());
-    tandem_http::engine_router(rpc::engine_methods(handle, client), secret, limits)
+    let mut methods = rpc::engine_methods(handle, client);
+    methods.extend(admin_methods(sessions));
+    tandem_http::engine_router(methods, secret, limits)
 }
 
 /// Returns the routes of the public port.
-pub(crate) fn http_router(handle: &Handle, client: ClientInfo, access: &Access) -> Router {
+pub(crate) fn http_router(
+    handle: &Handle,
+    client: ClientInfo,
+    access: &Access,
+    sessions: &MaybeSessions,
+) -> Router {
     let limits = Limits::public()
         .with_room_for(network_form_bytes_max(handle.spec()))
         .with_hosts(access.http.clone())
         .with_origins(access.origins.clone());
-    tandem_http::public_router(rpc::eth_methods(handle, client), limits)
+    let mut methods = rpc::eth_methods(handle, client);
+    methods.extend(net_methods(sessions));
+    tandem_http::public_router(methods, limits)
 }
 
 #[cfg(test)]

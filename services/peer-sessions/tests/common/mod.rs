@@ -130,7 +130,9 @@ pub fn key(byte: u8) -> NodeKey {
 /// Settings of a service on a port of its own.
 pub fn config() -> Config {
     Config {
-        listen: Some(([127, 0, 0, 1], 0).into()),
+        listen: ([127, 0, 0, 1], 0).into(),
+        // One key may misbehave more than once.
+        ban_secs: 0,
         redial_secs: 1,
         dial_ms: 50,
         ..Config::default()

@@ -5,6 +5,7 @@ use alloy_consensus::{
 use alloy_eips::eip7928::AccountChanges;
 use alloy_evm::{EthEvmFactory, block::BlockExecutorFactory, eth::EthBlockExecutorFactory};
 use alloy_primitives::{Address, B256, Bloom, Bytes, Log};
+use alloy_rlp::Decodable;
 use proptest::prelude::*;
 use std::sync::LazyLock;
 use tandem_chain::*;
@@ -61,6 +62,28 @@ proptest! {
         bytes.push(0);
         prop_assert!(decode_receipts(&bytes).is_err());
         prop_assert!(decode_receipts(&bytes[..bytes.len() - 2]).is_err());
+    }
+
+    #[test]
+    fn receipts_for_peers_have_a_status_or_a_state_root(
+        mut receipts in receipts(), root in prop::option::of(any::<[u8; 32]>()),
+    ) {
+        let root = root.map(B256::from);
+        receipts.iter_mut().for_each(|receipt| receipt.post_state = root);
+        let sent = network_receipts(&encode_receipts(&receipts)).unwrap();
+        let mut items = alloy_rlp::Header::decode_bytes(&mut &sent[..], true).unwrap();
+        for receipt in &receipts {
+            let mut fields = alloy_rlp::Header::decode_bytes(&mut items, true).unwrap();
+            prop_assert_eq!(u8::decode(&mut fields), Ok(receipt.tx_type as u8));
+            match root {
+                Some(root) => prop_assert_eq!(B256::decode(&mut fields), Ok(root)),
+                None => prop_assert_eq!(bool::decode(&mut fields), Ok(receipt.success)),
+            }
+            prop_assert_eq!(u64::decode(&mut fields), Ok(receipt.cumulative_gas_used));
+            prop_assert_eq!(Vec::<Log>::decode(&mut fields), Ok(receipt.logs.clone()));
+            prop_assert!(fields.is_empty());
+        }
+        prop_assert!(items.is_empty());
     }
 }
 

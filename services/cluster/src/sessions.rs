@@ -1,0 +1,226 @@
+//! Sessions with peers over the chain of storage-writer, in the process that they run in.
+//!
+//! ```text
+//!  chain.head ─► chain-status ── ChainStatus ──► peer-sessions ◄─► peers
+//!                    │                               │    └─► connected peers, candidates: peer-table
+//!                    └────────► storage-writer ◄─────┘ blocks that peers ask for
+//! ```
+
+use crate::Error;
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use tandem_actor::Running;
+use tandem_bus::{Bus, Subscription};
+use tandem_chain::{ChainSpec, network_receipts};
+use tandem_discv4::NodeKey;
+use tandem_executor::rpc::ClientInfo;
+use tandem_peer_sessions::{BlockSource, ChainStatus, Config, Deps, PeerSessions};
+use tandem_primitives::{B256, BlockId, Bytes};
+use tandem_proto::{
+    event::CHAIN_HEAD,
+    peer_sessions::PeerSessionsApi,
+    peer_table::PeerTableApi,
+    storage::{self, BlockRecord, BlockRef, StorageApi},
+};
+use tokio::{sync::watch, time::timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+/// Longest time until a new head is noticed whose event was lost.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Resources that sessions share with their process.
+pub(crate) struct Surroundings {
+    /// Identity of this node, the one that discovery announces.
+    pub(crate) key: NodeKey,
+    /// Chain that peers see, and its blocks.
+    pub(crate) storage: Arc<dyn StorageApi>,
+    /// Gets the number of connected peers, and gives candidates.
+    pub(crate) table: Arc<dyn PeerTableApi>,
+    /// Bus with the events of the chain.
+    pub(crate) bus: Bus,
+    /// Cancelled when a thread panics.
+    pub(crate) fatal: CancellationToken,
+}
+
+/// Running sessions, and the thread that tells them where the chain stands.
+pub(crate) struct Sessions {
+    service: Arc<PeerSessions>,
+    chain_status: Running,
+}
+
+impl Sessions {
+    /// Starts sessions. With `port_moves`, they take a free port if theirs is taken.
+    pub(crate) fn start(
+        mut config: Config,
+        port_moves: bool,
+        within: Surroundings,
+    ) -> Result<Self, Error> {
+        let Surroundings { key, storage, table, bus, fatal } = within;
+        // Heads are heard from before the first look on, so none is missed.
+        let heads = bus.subscribe(CHAIN_HEAD);
+        let chain = ChainReader::open(storage.clone())?;
+        let (sender, receiver) = watch::channel(chain.status()?);
+        let deps = || Deps {
+            key: key.clone(),
+            client: format!("{}/v{}", ClientInfo::NAME, env!("CARGO_PKG_VERSION")),
+            chain: receiver.clone(),
+            source: Arc::new(StoredBlocks(storage.clone())),
+            table: Some(table.clone()),
+            fatal: fatal.clone(),
+        };
+        let service = match PeerSessions::start(config.clone(), deps()) {
+            Err(error) if port_moves && error.is_port_taken() => {
+                warn!(port = config.listen.port(), "port of sessions is taken, using a free one");
+                config.listen.set_port(0);
+                PeerSessions::start(config, deps())?
+            }
+            started => started?,
+        };
+        let running = Running::new(fatal);
+        match follow(chain, heads, sender, &running) {
+            Ok(()) => Ok(Self { service, chain_status: running }),
+            Err(error) => {
+                service.stop();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Returns the address on which sessions are accepted, if any are.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.service.address()
+    }
+
+    /// Returns the sessions, as their callers use them.
+    pub(crate) fn api(&self) -> Arc<dyn PeerSessionsApi> {
+        self.service.clone()
+    }
+
+    /// Ends all sessions and stops the threads.
+    pub(crate) fn stop(&self) {
+        self.service.stop();
+        self.chain_status.stop(|| {});
+    }
+}
+
+/// Starts the thread that looks at each new head.
+fn follow(
+    chain: ChainReader,
+    mut heads: Subscription,
+    status: watch::Sender<ChainStatus>,
+    running: &Running,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let stopping = running.stopping().clone();
+    running.spawn("chain-status", move || {
+        // The look itself blocks, so it stays outside of the runtime.
+        while runtime.block_on(has_news(&mut heads, &stopping)) {
+            match chain.status() {
+                Ok(now) => {
+                    status.send_if_modified(|before| {
+                        let is_new = *before != now;
+                        *before = now;
+                        is_new
+                    });
+                }
+                Err(error) => debug!(%error, "head not known, peers are told the last one"),
+            }
+        }
+    })
+}
+
+/// Waits until it is time for a look. Returns `false` when there is to be none.
+async fn has_news(heads: &mut Subscription, stopping: &CancellationToken) -> bool {
+    tokio::select! {
+        () = stopping.cancelled() => false,
+        head = timeout(LOOK_EVERY, heads.next()) => {
+            // Only the newest of the waiting heads counts, and it is read from the chain.
+            while heads.try_next().is_some() {}
+            !matches!(head, Ok(None))
+        }
+    }
+}
+
+/// Reader of the chain's state.
+struct ChainReader {
+    storage: Arc<dyn StorageApi>,
+    spec: ChainSpec,
+    genesis: BlockId,
+}
+
+impl ChainReader {
+    fn open(storage: Arc<dyn StorageApi>) -> Result<Self, Error> {
+        let checkpoint = storage.checkpoint()?;
+        let spec = ChainSpec::from_genesis_json(&checkpoint.genesis_json)?;
+        Ok(Self { storage, spec, genesis: checkpoint.genesis })
+    }
+
+    fn status(&self) -> storage::Result<ChainStatus> {
+        let head = self.storage.checkpoint()?.forkchoice.head;
+        let unknown = storage::Error::UnknownBlock(head.hash);
+        let (_, rlp) = self.storage.header(BlockRef::Hash(head.hash))?.ok_or(unknown)?;
+        let header = tandem_chain::decode_header(&rlp);
+        let header = header.map_err(|error| storage::Error::Store(error.to_string()))?;
+        let points = self.spec.fork_points();
+        Ok(ChainStatus {
+            network: self.spec.chain_id(),
+            genesis: self.genesis.hash,
+            genesis_time: self.spec.genesis_header(B256::ZERO).timestamp,
+            block_forks: points.blocks,
+            time_forks: points.times,
+            latest_time: header.timestamp,
+            range: tandem_peer_sessions::BlockRange {
+                earliest: self.genesis.number,
+                latest: head.number,
+                latest_hash: head.hash,
+            },
+        })
+    }
+}
+
+/// Blocks of the canonical chain, for peers.
+struct StoredBlocks(Arc<dyn StorageApi>);
+
+impl StoredBlocks {
+    /// Returns a block of the canonical chain. Others are not for peers: their state root may be
+    /// unchecked.
+    fn record(&self, hash: B256) -> Option<BlockRecord> {
+        let number = known(self.0.header(BlockRef::Hash(hash)))?.0.number;
+        known(self.0.block(BlockRef::Number(number))).filter(|record| record.id.hash == hash)
+    }
+}
+
+impl BlockSource for StoredBlocks {
+    fn number(&self, hash: B256) -> Option<u64> {
+        let number = known(self.0.header(BlockRef::Hash(hash)))?.0.number;
+        let canonical = known(self.0.header(BlockRef::Number(number)))?.0;
+        (canonical.hash == hash).then_some(number)
+    }
+
+    fn headers(&self, numbers: &[u64]) -> Vec<Bytes> {
+        let read = |number: &u64| known(self.0.header(BlockRef::Number(*number)));
+        numbers.iter().map_while(read).map(|(_, header)| header).collect()
+    }
+
+    fn body(&self, hash: B256) -> Option<Bytes> {
+        self.record(hash).map(|record| record.body)
+    }
+
+    fn receipts(&self, hash: B256) -> Option<Bytes> {
+        let receipts = network_receipts(&self.record(hash)?.receipts);
+        receipts.inspect_err(|error| warn!(%hash, %error, "receipts cannot be read")).ok()
+    }
+
+    fn access_list(&self, hash: B256) -> Option<Bytes> {
+        self.number(hash)?;
+        known(self.0.access_list(BlockRef::Hash(hash)))
+    }
+}
+
+/// Returns what storage-writer has. A failed read is an absent block to a peer.
+fn known<T>(read: storage::Result<Option<T>>) -> Option<T> {
+    read.unwrap_or_else(|error| {
+        debug!(%error, "a peer's request cannot be read");
+        None
+    })
+}
