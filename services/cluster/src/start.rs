@@ -216,10 +216,17 @@ impl Cluster {
                 let (table, bus, fatal) = (peers.clone(), bus.clone(), fatal.clone());
                 tandem_discovery::Deps { table, bus, fork_id, fatal }
             })?;
-            let forks = follow_forks(&bus, chain, discovery.clone(), fatal)?;
+            let forks = follow_forks(&bus, chain, discovery.clone(), fatal.clone())?;
             Some((discovery, forks))
         } else {
             None
+        };
+        let sync = match &sessions {
+            Some(sessions) => {
+                let handle = executor.handle();
+                Some(start_sync(config.sync.clone(), &handle, sessions.api(), fatal)?)
+            }
+            None => None,
         };
         Ok(Self {
             storage,
@@ -229,7 +236,7 @@ impl Cluster {
             peers,
             sessions,
             discovery,
-            sync: None,
+            sync,
             sync_config: config.sync,
             process,
             engine_address: None,
@@ -243,11 +250,11 @@ impl Cluster {
         })
     }
 
-    /// Starts sync: whenever the consensus client chooses an unknown head, its blocks come from the
-    /// peers of these sessions.
+    /// Has sync use these sessions instead of the node's own. For tests, not part of the interface.
     ///
     /// # Errors
     /// [`Error::Threads`].
+    #[doc(hidden)]
     pub fn sync_from(&mut self, sessions: Arc<dyn PeerSessionsApi>) -> Result<(), Error> {
         let fatal = self.process.fatal().clone();
         let config = self.sync_config.clone();

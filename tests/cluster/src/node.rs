@@ -76,6 +76,7 @@ impl Node {
 
     async fn open_with(folder: TempDir, mut config: Config) -> Self {
         config.storage_writer.datadir = datadir(&folder);
+        config.discovery.datadir = datadir(&folder);
         let given = config.clone();
         let start = move || Cluster::start(given).expect("the cluster starts");
         let mut cluster = tokio::task::spawn_blocking(start).await.unwrap();

@@ -28,3 +28,4 @@ mod rpc_calls;
 mod rpc_history;
 mod rpc_proofs;
 mod sync;
+mod sync_geth;
