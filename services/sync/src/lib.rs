@@ -16,8 +16,8 @@
 //! * **Outputs.** Blocks for the [`BlockSink`]; reports of peers that lie, are useless or slow;
 //!   blocks that are invalid because an ancestor is; the progress.
 //! * **Overload.** Headers in memory, bodies that wait or are under way, requests to a peer and
-//!   blocks in the engine's mailbox are bounded ([`Config`]). Of a longer chain only the hash of
-//!   each 1024th header is kept, and the headers are fetched once more. A peer that is late makes
+//!   blocks in the engine's mailbox are bounded ([`Config`]). A longer chain is kept as the hash of
+//!   each 1024th header, and its headers are fetched once more. A peer that is late makes
 //!   another one be asked.
 //! * **Durable.** Nothing: a restart continues from the blocks that storage-writer has.
 //! * **Threads.** `sync` decides and waits; few threads of the lowest priority check answers.

@@ -369,7 +369,7 @@ fn an_invalid_block_condemns_what_is_above_it_and_no_peer() {
     let expected = (2500..2755).chain([3000]);
     assert_eq!(blocks, expected.map(|number| id(0, number).hash).collect());
     assert!(sim.reports.is_empty());
-    // The same head, and one above it.
+    // Neither that head nor one above it is followed again.
     sim.want(id(0, 3000));
     sim.run(LONG);
     assert_eq!((sim.condemned.len(), &sim.condemned[1].blocks[..]), (2, &[id(0, 3000).hash][..]));
@@ -425,7 +425,7 @@ fn kinds() -> impl Strategy<Value = Vec<Kind>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever the other peers do, one honest peer is enough, and no honest peer is reported.
+    /// One honest peer is enough, whatever the others do, and no honest peer is reported.
     #[test]
     fn sync_ends_with_one_honest_peer(
         mut kinds in kinds(),
