@@ -2,20 +2,19 @@
 //! is not installed.
 
 use alloy_primitives::B256;
+use flate2::read::MultiGzDecoder;
 use serde_json::json;
 use std::{
     fs::File,
-    io::Write,
+    io::{Read, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
-use tandem_chain::{Block, Fork};
+use tandem_chain::{Block, Payload, PayloadSidecar};
 use tandem_cluster::Config;
-use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node};
+use tandem_cluster_tests::{Corpus, Node, Recorded};
 use tokio::time::sleep;
-
-const BLOCKS: usize = 300;
 
 /// Longest wait for anything.
 const WAIT_MAX: Duration = Duration::from_secs(120);
@@ -28,12 +27,11 @@ struct Server {
 
 impl Server {
     /// Imports the chain and starts geth on it.
-    fn start(folder: &Path, genesis: &str, chain: &[Built]) -> Self {
+    fn start(folder: &Path, genesis: &str, chain: &[Block]) -> Self {
         let (genesis_file, chain_file) = (folder.join("genesis.json"), folder.join("chain.rlp"));
         std::fs::write(&genesis_file, genesis).unwrap();
         let mut file = File::create(&chain_file).unwrap();
-        for built in chain {
-            let block = Block::from_payload(built.payload.clone(), &built.sidecar).unwrap();
+        for block in chain {
             file.write_all(&block.to_rlp()).unwrap();
         }
         for (command, input) in [("init", &genesis_file), ("import", &chain_file)] {
@@ -82,6 +80,18 @@ impl Drop for Server {
     }
 }
 
+fn block(recorded: Recorded) -> Block {
+    let Recorded { params, .. } = recorded;
+    let field = |index: usize| params.get(index).cloned().unwrap_or_default();
+    let payload: Payload = serde_json::from_value(field(0)).unwrap();
+    let sidecar = PayloadSidecar {
+        versioned_hashes: serde_json::from_value(field(1)).unwrap(),
+        parent_beacon_block_root: serde_json::from_value(field(2)).unwrap(),
+        execution_requests: serde_json::from_value(field(3)).unwrap(),
+    };
+    Block::from_payload(payload, &sidecar).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_syncs_from_geth_over_a_restart() {
     if Command::new("geth").arg("version").output().is_err() {
@@ -90,11 +100,15 @@ async fn a_node_syncs_from_geth_over_a_restart() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
-    let chain = builder.chain(builder.genesis(), 76_000, BLOCKS, Contents::Random(5));
-    let tip = &chain[BLOCKS - 1];
-    let geth = Server::start(folder.path(), builder.genesis_json(), &chain);
-    assert_eq!(geth.eval("eth.getBlock('latest').hash"), tip.hash.to_string(), "geth's head");
+    let corpus = Corpus::demo();
+    let mut genesis = String::new();
+    let file = File::open(corpus.genesis()).unwrap();
+    MultiGzDecoder::new(file).read_to_string(&mut genesis).unwrap();
+    let chain: Vec<Block> = corpus.payloads().map(block).collect();
+    let (tip, finalized) = (chain[chain.len() - 1].id.hash, chain[chain.len() / 2].id.hash);
+    assert_eq!(tip, corpus.head_hash);
+    let geth = Server::start(folder.path(), &genesis, &chain);
+    assert_eq!(geth.eval("eth.getBlock('latest').hash"), tip.to_string(), "geth's head");
     let url = geth.eval("admin.nodeInfo.enode");
     let url = url.split('?').next().unwrap();
 
@@ -103,12 +117,13 @@ async fn a_node_syncs_from_geth_over_a_restart() {
     config.peer_sessions.listen = ([127, 0, 0, 1], 0).into();
     config.peer_sessions.static_peers = vec![url.to_owned()];
     config.peer_sessions.redial_secs = 1;
-    let mut node = Node::start_with(builder.genesis_json(), config).await;
+    config.sync.head_every = 8;
+    let mut node = Node::start_with(&genesis, config).await;
     let mut restarted = false;
     let end = Instant::now() + WAIT_MAX;
     loop {
-        let status = node.forkchoice(tip.hash, B256::ZERO, chain[200].hash).await.unwrap();
-        if status.verdict() == ("VALID", Some(tip.hash)) {
+        let status = node.forkchoice(tip, B256::ZERO, finalized).await.unwrap();
+        if status.verdict() == ("VALID", Some(tip)) {
             break;
         }
         assert_eq!(status.verdict(), ("SYNCING", None), "{status:?}");
@@ -120,8 +135,10 @@ async fn a_node_syncs_from_geth_over_a_restart() {
         }
         sleep(Duration::from_millis(50)).await;
     }
-    node.assert_head(tip).await;
-    let finalized = node.http.call("eth_getBlockByNumber", json!(["finalized", false])).await;
-    assert_eq!(finalized.unwrap()["hash"], json!(chain[200].hash));
+    let latest = node.http.call("eth_getBlockByNumber", json!(["latest", false])).await.unwrap();
+    assert_eq!(latest["hash"], json!(tip));
+    assert_eq!(latest["stateRoot"], json!(corpus.head_state_root));
+    let known = node.http.call("eth_getBlockByNumber", json!(["finalized", false])).await.unwrap();
+    assert_eq!(known["hash"], json!(finalized));
     node.stop_and_verify().await;
 }
