@@ -245,7 +245,7 @@ mod tests {
         assert!(spans.has(header(2952).id) && !spans.has(header(2951).id));
         assert!(spans.has(header(17).id) && spans.header(17).is_some());
 
-        // What was executed makes room, and the next span is asked for.
+        // Executed blocks make room, and the next span is asked for.
         spans.drop_through(1000);
         let missing: Vec<_> = spans.missing(3000).collect();
         assert_eq!(missing, [(header(2952).id, 1024), (header(3976).id, 1024)]);

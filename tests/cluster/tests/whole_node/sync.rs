@@ -245,7 +245,7 @@ async fn an_invalid_block_on_the_way_is_told_and_no_peer_is_blamed() {
     let (mut builder, mut node, peers) = start(quick(), &[Conduct::Honest; 2]).await;
     let chain = builder.chain(builder.genesis(), 72_000, 60, TRANSACTIONS);
     peers.have(&chain);
-    // The same blocks, except that block 40 promises another state.
+    // Copies of those blocks, in which block 40 promises another state.
     let (mut parent, mut bad) = (chain[38].hash, Vec::new());
     for built in &chain[39..] {
         let mut header = Header { parent_hash: parent, ..built.header.clone() };
