@@ -84,16 +84,6 @@ impl Args {
         self.discovery.port.is_some()
     }
 
-    /// Returns whether sessions are disabled.
-    pub fn disables_sessions(&self) -> bool {
-        self.disable_sessions
-    }
-
-    /// Returns whether the port of sessions was given as a flag.
-    pub fn asks_for_sessions_port(&self) -> bool {
-        self.sessions.port.is_some()
-    }
-
     /// Returns the effective settings, including the flags.
     pub fn settings(&self) -> anyhow::Result<Config> {
         let mut config = self.operations.settings(&self.datadir)?;

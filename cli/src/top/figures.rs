@@ -344,6 +344,8 @@ fn service_of_thread(kind: &str) -> &'static str {
         _ if kind.starts_with("rocksdb") => "storage-writer",
         _ if kind.starts_with("blob-") => "blob-validator",
         _ if kind.starts_with("discovery") => "discovery",
+        "chain-status" | "peer-answers" => "peer-sessions",
+        _ if kind.starts_with("peer-sessions") => "peer-sessions",
         _ if kind.starts_with("peer-table") => "peer-table",
         _ => "shared",
     }

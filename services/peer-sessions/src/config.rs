@@ -14,8 +14,6 @@ pub struct Config {
     /// Address on which sessions are accepted, if `inbound_max` admits any. Port 0 takes a free
     /// port.
     pub listen: SocketAddr,
-    /// Address of the gRPC server, if other processes may call.
-    pub grpc_addr: Option<SocketAddr>,
     /// Peers that are always dialled, as `enode://…`.
     pub static_peers: Vec<String>,
     /// Peers that are admitted beyond the limits, and never banned, as `enode://…`.
@@ -71,7 +69,6 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: (Ipv4Addr::UNSPECIFIED, 30303).into(),
-            grpc_addr: None,
             static_peers: Vec::new(),
             trusted_peers: Vec::new(),
             sessions_max: 50,

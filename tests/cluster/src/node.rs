@@ -74,9 +74,8 @@ impl Node {
         Self::open_with(folder, Config::default()).await
     }
 
-    async fn open_with(folder: TempDir, mut config: Config) -> Self {
-        config.storage_writer.datadir = datadir(&folder);
-        config.discovery.datadir = datadir(&folder);
+    async fn open_with(folder: TempDir, config: Config) -> Self {
+        let config = config.at(&datadir(&folder));
         let given = config.clone();
         let start = move || Cluster::start(given).expect("the cluster starts");
         let mut cluster = tokio::task::spawn_blocking(start).await.unwrap();
@@ -165,6 +164,16 @@ impl Node {
     /// Returns the status of blob-validator.
     pub async fn blob_status(&self) -> tandem_proto::blob_validator::Status {
         self.cluster.blobs().status().await.expect("blob-validator runs in this process")
+    }
+
+    /// Returns the sessions with peers, `None` if there are to be none.
+    pub fn peer_sessions(&self) -> Option<Arc<dyn PeerSessionsApi>> {
+        self.cluster.peer_sessions()
+    }
+
+    /// Returns the status of discovery, `None` if it does not run.
+    pub fn discovery(&self) -> Option<tandem_proto::discovery::Status> {
+        self.cluster.discovery()
     }
 
     /// Sends a block.

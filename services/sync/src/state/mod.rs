@@ -31,8 +31,8 @@ use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
 };
-use tandem_primitives::{B256, BlockId, BlockNumber};
-use tandem_proto::peer_sessions::{BlockRange, Misconduct, PeerId};
+use tandem_primitives::{B256, BlockId};
+use tandem_proto::peer_sessions::{BlockRange, PeerId};
 
 /// Number of culprits that are remembered.
 const CULPRITS_MAX: usize = 64;

@@ -27,5 +27,6 @@ mod reorgs;
 mod rpc_calls;
 mod rpc_history;
 mod rpc_proofs;
+mod sessions;
 mod sync;
 mod sync_geth;

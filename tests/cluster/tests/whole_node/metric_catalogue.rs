@@ -63,7 +63,7 @@ impl Recorder for Listener {
 }
 
 /// Sections: title, prefix of the names in it, and the function that describes the metrics.
-const SECTIONS: [(&str, &str, fn()); 12] = [
+const SECTIONS: [(&str, &str, fn()); 13] = [
     ("executor", "tandem_executor_", tandem_executor::describe_metrics),
     ("multiproof-workers", "tandem_multiproof_workers_", || {
         tandem_multiproof_workers::describe_metrics();
@@ -78,6 +78,7 @@ const SECTIONS: [(&str, &str, fn()); 12] = [
         tandem_blob_validator_client::describe_metrics();
     }),
     ("discovery", "tandem_discovery_", tandem_discovery::describe_metrics),
+    ("peer-sessions", "tandem_peer_sessions_", tandem_peer_sessions::describe_metrics),
     ("peer-table", "tandem_peer_table_", || {
         tandem_peer_table::describe_metrics();
         tandem_peer_table_client::describe_metrics();
