@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn every_role_can_use_its_own_certificate_and_no_other() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(write(folder.path(), 30, false).unwrap(), 8);
+        assert_eq!(write(folder.path(), 30, false).unwrap(), ROLES.len() + 1);
         for role in ROLES {
             for of in ROLES {
                 let Files { ca, cert, key } = Files::of(folder.path(), of);
@@ -160,7 +160,7 @@ mod tests {
         let repaired = contents(folder.path());
         let changed = before.iter().zip(&repaired).filter(|(a, b)| a != b).count();
         assert_eq!(changed, 2, "the executor's certificate and key");
-        assert_eq!(write(folder.path(), 30, true).unwrap(), 7);
+        assert_eq!(write(folder.path(), 30, true).unwrap(), ROLES.len());
         let renewed = contents(folder.path());
         assert_eq!(renewed[..2], before[..2], "the authority stays");
         let same = repaired[2..].iter().zip(&renewed[2..]).filter(|(a, b)| a == b).count();

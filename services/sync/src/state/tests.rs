@@ -4,6 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use tandem_primitives::{Bytes, U256};
+use tandem_proto::peer_sessions::Misconduct;
 
 /// Bytes of a body.
 const BODY_BYTES: usize = 50_000;

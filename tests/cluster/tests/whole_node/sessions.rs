@@ -65,7 +65,7 @@ async fn two_nodes_find_each_other_and_serve_their_blocks() {
     assert!(at_b.client.starts_with("Tandem/v"), "{}", at_b.client);
     assert_eq!((at_a.id, at_b.id), (b.discovery().unwrap().id, a.discovery().unwrap().id));
 
-    // What people and discovery see.
+    // Both sides see it: people, and discovery.
     for node in [&mut a, &mut b] {
         assert_eq!(ask(node, "net_peerCount").await, json!("0x1"));
         assert_eq!(ask(node, "net_listening").await, json!(true));
@@ -95,6 +95,8 @@ async fn two_nodes_find_each_other_and_serve_their_blocks() {
     .await;
     fetch(&*sessions, at_b.id, builder.genesis(), &chain).await;
 
+    // It holds on to the database.
+    drop(sessions);
     b.stop_and_verify().await;
     wait("the end of the session", async || {
         (ask(&mut a, "net_peerCount").await == json!("0x0")).then_some(())

@@ -112,8 +112,7 @@ async fn a_node_syncs_from_geth_over_a_restart() {
     let url = geth.eval("admin.nodeInfo.enode");
     let url = url.split('?').next().unwrap();
 
-    let mut config = Config::default();
-    config.with_sessions = true;
+    let mut config = Config { with_sessions: true, ..Config::default() };
     config.peer_sessions.listen = ([127, 0, 0, 1], 0).into();
     config.peer_sessions.static_peers = vec![url.to_owned()];
     config.peer_sessions.redial_secs = 1;
