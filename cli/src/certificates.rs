@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn every_role_can_use_its_own_certificate_and_no_other() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(write(folder.path(), 30, false).unwrap(), ROLES.len() + 1);
+        let made = write(folder.path(), 30, false).unwrap();
+        assert_eq!(made as usize, ROLES.len() + 1, "the authority's, too");
         for role in ROLES {
             for of in ROLES {
                 let Files { ca, cert, key } = Files::of(folder.path(), of);
@@ -160,7 +161,7 @@ mod tests {
         let repaired = contents(folder.path());
         let changed = before.iter().zip(&repaired).filter(|(a, b)| a != b).count();
         assert_eq!(changed, 2, "the executor's certificate and key");
-        assert_eq!(write(folder.path(), 30, true).unwrap(), ROLES.len());
+        assert_eq!(write(folder.path(), 30, true).unwrap() as usize, ROLES.len());
         let renewed = contents(folder.path());
         assert_eq!(renewed[..2], before[..2], "the authority stays");
         let same = repaired[2..].iter().zip(&renewed[2..]).filter(|(a, b)| a == b).count();
