@@ -240,4 +240,18 @@ mod tests {
         let error = anyhow::Error::new(denied()).context("read /data/jwt.hex");
         assert_eq!(explain(&error), "read /data/jwt.hex: permission denied");
     }
+
+    /// Arguments with the same id would share their values. They come from several groups.
+    #[test]
+    fn no_two_arguments_of_a_command_are_the_same() {
+        fn check(command: &clap::Command) {
+            let mut ids = std::collections::BTreeSet::new();
+            for argument in command.get_arguments() {
+                let id = argument.get_id();
+                assert!(ids.insert(id.clone()), "{}: {id}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
 }

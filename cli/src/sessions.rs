@@ -6,13 +6,18 @@ use std::net::IpAddr;
 #[derive(Clone, clap::Args)]
 pub struct SessionsArgs {
     /// Address on which sessions with peers are accepted [default: 0.0.0.0]
-    #[arg(long = "sessions.addr", value_name = "IP")]
+    #[arg(id = "sessions.addr", long = "sessions.addr", value_name = "IP")]
     addr: Option<IpAddr>,
     /// TCP port on which sessions with peers are accepted, 0 for a free one [default: 30303]
-    #[arg(long = "sessions.port", value_name = "PORT")]
+    #[arg(id = "sessions.port", long = "sessions.port", value_name = "PORT")]
     pub port: Option<u16>,
     /// Peers that are always dialled, enode://
-    #[arg(long = "sessions.peers", value_name = "NODE", value_delimiter = ',')]
+    #[arg(
+        id = "sessions.peers",
+        long = "sessions.peers",
+        value_name = "NODE",
+        value_delimiter = ','
+    )]
     peers: Vec<String>,
 }
 
