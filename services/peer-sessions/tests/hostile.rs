@@ -396,6 +396,8 @@ fn a_reported_peer_is_told_and_gets_no_session_for_a_while() {
     {
         let peer = || key(10 + index as u8);
         let mut wire = Wire::established(&node, peer());
+        // The peer has the node's Status before the node has the peer's.
+        node.sessions(1);
         let session = block_on(node.sessions.sessions()).unwrap().pop().unwrap();
         assert_eq!((session.id, session.eth_version), (*peer().public(), 71));
         assert_eq!(block_on(node.sessions.report(session.id, misconduct)), Ok(()));
