@@ -1,5 +1,4 @@
-use crate::{Error, text};
-use std::{fmt, str::FromStr};
+use crate::text;
 
 /// Use of a payload's block-level access list (EIP-7928). In either way the list is compared with
 /// the one that execution gives.
@@ -13,32 +12,7 @@ pub enum AccessLists {
     Followed,
 }
 
-impl AccessLists {
-    const KEY: &'static str = "access_lists";
-    const EXPECTED: &'static str = "`checked` or `followed`";
-}
-
-impl fmt::Display for AccessLists {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Checked => "checked",
-            Self::Followed => "followed",
-        })
-    }
-}
-
-impl FromStr for AccessLists {
-    type Err = Error;
-
-    fn from_str(value: &str) -> Result<Self, Error> {
-        [Self::Checked, Self::Followed]
-            .into_iter()
-            .find(|policy| policy.to_string() == value)
-            .ok_or_else(|| Error::value(Self::KEY, value, Self::EXPECTED))
-    }
-}
-
-text::serde_as_text!(AccessLists);
+text::words!(AccessLists, "access_lists", Checked => "checked", Followed => "followed");
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,5 @@
-use crate::{Error, text};
-use std::{fmt, num::NonZeroU32, str::FromStr};
+use crate::text;
+use std::num::NonZeroU32;
 
 /// Maximum number of chunks per worker in one dispatch: idle workers gain nothing from more chunks.
 const CHUNKS_PER_WORKER_MAX: usize = 4;
@@ -39,9 +39,6 @@ impl ChunkPlan {
 }
 
 impl Chunking {
-    const KEY: &'static str = "chunking";
-    const EXPECTED: &'static str = "`always`, `while-idle` or `never`";
-
     /// Plans how to split `targets` keys into chunks of `chunk_targets`, while `idle_workers` of
     /// the workers are idle. Chunks are larger where there would be more than four for each of the
     /// `workers`.
@@ -72,28 +69,7 @@ impl Chunking {
     }
 }
 
-impl fmt::Display for Chunking {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Always => "always",
-            Self::WhileIdle => "while-idle",
-            Self::Never => "never",
-        })
-    }
-}
-
-impl FromStr for Chunking {
-    type Err = Error;
-
-    fn from_str(value: &str) -> Result<Self, Error> {
-        [Self::Always, Self::WhileIdle, Self::Never]
-            .into_iter()
-            .find(|policy| policy.to_string() == value)
-            .ok_or_else(|| Error::value(Self::KEY, value, Self::EXPECTED))
-    }
-}
-
-text::serde_as_text!(Chunking);
+text::words!(Chunking, "chunking", Always => "always", WhileIdle => "while-idle", Never => "never");
 
 #[cfg(test)]
 mod tests {

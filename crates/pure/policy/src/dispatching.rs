@@ -1,5 +1,4 @@
-use crate::{Error, text};
-use std::{fmt, str::FromStr};
+use crate::text;
 
 /// Whether a worker takes further messages while the paths of a batch are being read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -12,32 +11,7 @@ pub enum Dispatching {
     Blocking,
 }
 
-impl Dispatching {
-    const KEY: &'static str = "dispatch";
-    const EXPECTED: &'static str = "`streaming` or `blocking`";
-}
-
-impl fmt::Display for Dispatching {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Streaming => "streaming",
-            Self::Blocking => "blocking",
-        })
-    }
-}
-
-impl FromStr for Dispatching {
-    type Err = Error;
-
-    fn from_str(value: &str) -> Result<Self, Error> {
-        [Self::Streaming, Self::Blocking]
-            .into_iter()
-            .find(|policy| policy.to_string() == value)
-            .ok_or_else(|| Error::value(Self::KEY, value, Self::EXPECTED))
-    }
-}
-
-text::serde_as_text!(Dispatching);
+text::words!(Dispatching, "dispatch", Streaming => "streaming", Blocking => "blocking");
 
 #[cfg(test)]
 mod tests {

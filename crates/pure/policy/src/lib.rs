@@ -10,7 +10,7 @@
 //! | [`Batching`] | state updates whose keys are asked for together | `none`, `fixed{16,500}`, `pressure{4,10}`, `window{100}`, `drain` |
 //! | [`Chunking`] | whether a dispatch is cut into portions for several workers | `always`, `while-idle`, `never` |
 //! | [`Dispatching`] | whether a worker takes messages while a batch is read | `streaming`, `blocking` |
-//! | [`TransitionFlush`] | transactions whose changes travel as one update | `every-tx`, `fixed{8}`, `adaptive{500000,5,2}` |
+//! | [`TransitionFlush`] | transactions whose changes travel as one update | `every-tx`, `fixed{8}`, `while-empty{5}`, `adaptive{500000,5,2}` |
 //! | [`ReceiptsRoot`] | when and where the receipts root is computed | `incremental`, `at-end`, `background` |
 //! | [`StateReads`] | how values that are not in memory are read | `one-by-one`, `foretold`, `rounds` |
 //! | [`AccessLists`] | whether a block's access list drives its execution | `checked`, `followed` |

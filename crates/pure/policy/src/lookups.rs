@@ -1,6 +1,5 @@
-use crate::{Error, text};
+use crate::text;
 use core::time::Duration;
-use std::{fmt, str::FromStr};
 
 /// Way in which discovery looks for nodes, and its frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,9 +32,6 @@ pub struct LookupPauses {
 const LEGACY_MS: (f64, f64) = (100.0, 600.0);
 
 impl Lookups {
-    const KEY: &'static str = "lookups";
-    const EXPECTED: &'static str = "`kademlia`, `single` or `legacy`";
-
     /// Returns whether nodes and records each have their own timer.
     #[must_use]
     pub fn has_two_timers(self) -> bool {
@@ -65,28 +61,7 @@ fn ease(completion: f64) -> f64 {
     if x < 0.5 { rise(x) } else { 1.0 - rise(1.0 - x) }
 }
 
-impl fmt::Display for Lookups {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kademlia => "kademlia",
-            Self::Single => "single",
-            Self::Legacy => "legacy",
-        })
-    }
-}
-
-impl FromStr for Lookups {
-    type Err = Error;
-
-    fn from_str(value: &str) -> Result<Self, Error> {
-        [Self::Kademlia, Self::Single, Self::Legacy]
-            .into_iter()
-            .find(|policy| policy.to_string() == value)
-            .ok_or_else(|| Error::value(Self::KEY, value, Self::EXPECTED))
-    }
-}
-
-text::serde_as_text!(Lookups);
+text::words!(Lookups, "lookups", Kademlia => "kademlia", Single => "single", Legacy => "legacy");
 
 #[cfg(test)]
 mod tests {

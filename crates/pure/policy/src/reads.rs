@@ -1,5 +1,4 @@
-use crate::{Error, text};
-use std::{fmt, str::FromStr};
+use crate::text;
 
 /// Way in which a block's values reach the executor that are not in its memory.
 ///
@@ -18,33 +17,7 @@ pub enum StateReads {
     Rounds,
 }
 
-impl StateReads {
-    const KEY: &'static str = "reads";
-    const EXPECTED: &'static str = "`one-by-one`, `foretold` or `rounds`";
-}
-
-impl fmt::Display for StateReads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OneByOne => "one-by-one",
-            Self::Foretold => "foretold",
-            Self::Rounds => "rounds",
-        })
-    }
-}
-
-impl FromStr for StateReads {
-    type Err = Error;
-
-    fn from_str(value: &str) -> Result<Self, Error> {
-        [Self::OneByOne, Self::Foretold, Self::Rounds]
-            .into_iter()
-            .find(|policy| policy.to_string() == value)
-            .ok_or_else(|| Error::value(Self::KEY, value, Self::EXPECTED))
-    }
-}
-
-text::serde_as_text!(StateReads);
+text::words!(StateReads, "reads", OneByOne => "one-by-one", Foretold => "foretold", Rounds => "rounds");
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,4 @@
-use crate::{Error, text};
-use std::{fmt, str::FromStr};
+use crate::text;
 
 /// Time and place of computing the root of a block's receipts and their bloom filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -13,33 +12,7 @@ pub enum ReceiptsRoot {
     Background,
 }
 
-impl ReceiptsRoot {
-    const KEY: &'static str = "receipts_root";
-    const EXPECTED: &'static str = "`incremental`, `at-end` or `background`";
-}
-
-impl fmt::Display for ReceiptsRoot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Incremental => "incremental",
-            Self::AtEnd => "at-end",
-            Self::Background => "background",
-        })
-    }
-}
-
-impl FromStr for ReceiptsRoot {
-    type Err = Error;
-
-    fn from_str(value: &str) -> Result<Self, Error> {
-        [Self::Incremental, Self::AtEnd, Self::Background]
-            .into_iter()
-            .find(|policy| policy.to_string() == value)
-            .ok_or_else(|| Error::value(Self::KEY, value, Self::EXPECTED))
-    }
-}
-
-text::serde_as_text!(ReceiptsRoot);
+text::words!(ReceiptsRoot, "receipts_root", Incremental => "incremental", AtEnd => "at-end", Background => "background");
 
 #[cfg(test)]
 mod tests {

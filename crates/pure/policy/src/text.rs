@@ -43,6 +43,46 @@ macro_rules! serde_as_text {
 }
 pub(crate) use serde_as_text;
 
+/// Gives a policy of few words its text: `Display`, `FromStr` and serde. Errors call the policy
+/// `$key` and list the words.
+macro_rules! words {
+    (
+        $type:ident,
+        $key:literal,
+        $first:ident => $word:literal,
+        $($other:ident => $words:literal),+
+    ) => {
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self {
+                    Self::$first => $word,
+                    $(Self::$other => $words,)+
+                })
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = crate::Error;
+
+            fn from_str(value: &str) -> Result<Self, crate::Error> {
+                const EXPECTED: &str = $crate::text::words!(@list $word, $($words),+);
+                match value {
+                    $word => Ok(Self::$first),
+                    $($words => Ok(Self::$other),)+
+                    _ => Err(crate::Error::value($key, value, EXPECTED)),
+                }
+            }
+        }
+
+        $crate::text::serde_as_text!($type);
+    };
+    (@list $first:literal, $second:literal) => { concat!("`", $first, "` or `", $second, "`") };
+    (@list $first:literal, $second:literal, $third:literal) => {
+        concat!("`", $first, "`, `", $second, "` or `", $third, "`")
+    };
+}
+pub(crate) use words;
+
 #[cfg(test)]
 mod tests {
     use super::*;
