@@ -28,4 +28,5 @@ pub mod multiproof;
 pub mod peer_sessions;
 pub mod peer_table;
 pub mod storage;
+pub mod sync;
 pub mod wire;

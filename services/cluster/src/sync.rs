@@ -2,12 +2,10 @@
 
 use std::{io, sync::Arc};
 use tandem_chain::Block;
-use tandem_executor::{BlockTag, Condemned, Error, Handle, PayloadStatus, Status, SyncProgress};
+use tandem_executor::{BlockTag, Condemned, Error, Handle, PayloadStatus, Status};
 use tandem_primitives::{B256, BlockId};
-use tandem_proto::peer_sessions::PeerSessionsApi;
-use tandem_sync::{
-    BlockSink, BlockSync, Chosen, Config, Deps, Import, Invalid, Pending, Prepared, Shown,
-};
+use tandem_proto::{peer_sessions::PeerSessionsApi, sync::SyncProgress};
+use tandem_sync::{BlockSink, BlockSync, Chosen, Config, Deps, Import, Invalid, Pending, Prepared};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -101,12 +99,8 @@ impl BlockSink for ExecutorSink {
         })
     }
 
-    fn show(&self, progress: Option<Shown>) {
-        self.handle.chain().set_sync_progress(progress.map(|shown| {
-            let Shown { stage, starting, current, highest, lowest_header, peers, seconds_left } =
-                shown;
-            SyncProgress { stage, starting, current, highest, lowest_header, peers, seconds_left }
-        }));
+    fn show(&self, progress: Option<SyncProgress>) {
+        self.handle.chain().set_sync_progress(progress);
     }
 }
 

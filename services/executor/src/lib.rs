@@ -50,7 +50,7 @@ pub mod internals {
 pub use blobs::{BlobPool, SendError, any_network_form_bytes_max, network_form_bytes_max};
 pub use block::build::{BuiltPayload, PayloadAttributes, PayloadId};
 pub use block::execute::broken_rule;
-pub use chain::{BlockTag, Chain, SyncProgress};
+pub use chain::{BlockTag, Chain};
 pub use config::Config;
 pub use engine::Deps;
 pub use error::Error;

@@ -40,5 +40,5 @@ mod state;
 pub use config::Config;
 pub use metrics::describe as describe_metrics;
 pub use service::{BlockSync, Deps};
-pub use sink::{BlockSink, Chosen, Pending, Prepared, Shown};
+pub use sink::{BlockSink, Chosen, Pending, Prepared};
 pub use state::{Import, Invalid, Verdict};

@@ -2,12 +2,12 @@
 
 use crate::{
     metrics as names,
-    sink::Shown,
     state::{Progress, Stage},
 };
 use metrics::gauge;
 use std::time::Duration;
 use tandem_primitives::BlockNumber;
+use tandem_proto::sync::SyncProgress;
 use tracing::info;
 
 /// Time between two looks at the position.
@@ -40,7 +40,7 @@ impl Pace {
         now: Duration,
         progress: &Progress,
         head: impl Fn() -> BlockNumber,
-    ) -> Option<Option<Shown>> {
+    ) -> Option<Option<SyncProgress>> {
         if progress.stage == Stage::Idle {
             let was_shown = self.looked.is_some();
             *self = Self::default();
@@ -62,7 +62,7 @@ impl Pace {
         self.measure(progress.stage, left, since);
         let seconds_left = self.rate.filter(|rate| *rate > 0.0).map(|rate| left as f64 / rate);
         let stage = progress.stage.name();
-        let shown = Shown {
+        let shown = SyncProgress {
             stage,
             starting,
             current,
@@ -75,7 +75,7 @@ impl Pace {
         if self.logged.is_none_or(|logged| logged + LOG_EVERY <= now) {
             self.logged = Some(now);
             let per_second = self.rate.unwrap_or_default().round();
-            let Shown { peers, lowest_header, seconds_left, .. } = shown;
+            let SyncProgress { peers, lowest_header, seconds_left, .. } = shown;
             info!(
                 stage,
                 current, highest, lowest_header, peers, per_second, seconds_left, "syncing"
@@ -107,7 +107,7 @@ impl Stage {
     }
 }
 
-fn publish(shown: Option<&Shown>, progress: &Progress) {
+fn publish(shown: Option<&SyncProgress>, progress: &Progress) {
     for stage in [Stage::Headers, Stage::Blocks] {
         let is_now = if progress.stage == stage { 1.0 } else { 0.0 };
         gauge!(names::STAGE, "stage" => stage.name()).set(is_now);

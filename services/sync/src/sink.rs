@@ -3,7 +3,8 @@
 use crate::state::{Import, Invalid};
 use std::pin::Pin;
 use tandem_chain::Block;
-use tandem_primitives::{B256, BlockId, BlockNumber};
+use tandem_primitives::{B256, BlockId};
+use tandem_proto::sync::SyncProgress;
 
 /// Future answer of the chain.
 pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -21,25 +22,6 @@ pub enum Chosen {
     Working,
     /// The chain failed; the log says why.
     Failed,
-}
-
-/// Progress that people see.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shown {
-    /// Work under way: `headers` or `blocks`.
-    pub stage: &'static str,
-    /// Head at the beginning.
-    pub starting: BlockNumber,
-    /// Newest executed block.
-    pub current: BlockNumber,
-    /// Highest block that is known of.
-    pub highest: BlockNumber,
-    /// Lowest header of the way down from the wanted head, while it goes on.
-    pub lowest_header: Option<BlockNumber>,
-    /// Number of peers that are asked.
-    pub peers: usize,
-    /// Seconds that the rest takes at the present pace, if that is known.
-    pub seconds_left: Option<u64>,
 }
 
 /// Chain of the node. Its errors are for its own log.
@@ -63,5 +45,5 @@ pub trait BlockSink: Send + Sync + 'static {
     fn condemn(&self, invalid: Invalid) -> Pending<()>;
 
     /// Shows the progress, `None` once there is nothing to do.
-    fn show(&self, progress: Option<Shown>);
+    fn show(&self, progress: Option<SyncProgress>);
 }

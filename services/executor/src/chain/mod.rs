@@ -24,7 +24,10 @@ use tandem_discv4::{ForkId, fork_id};
 use tandem_primitives::{
     Account, Address, B256, BlockId, BlockNumber, Bytes, EMPTY_CODE_HASH, U256, keccak256,
 };
-use tandem_proto::storage::{BlockRef, Forkchoice, ReadState, StorageApi, TransactionPlace};
+use tandem_proto::{
+    storage::{BlockRef, Forkchoice, ReadState, StorageApi, TransactionPlace},
+    sync::SyncProgress,
+};
 
 /// Number of refused blocks that stay hidden if storage-writer fails to drop them.
 const WITHHELD_MAX: usize = 64;
@@ -46,25 +49,6 @@ pub enum BlockTag {
     Earliest,
     /// The head, because no pending block is built.
     Pending,
-}
-
-/// Progress of the synchronisation from peers, for `eth_syncing`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SyncProgress {
-    /// Work under way: `headers` or `blocks`.
-    pub stage: &'static str,
-    /// Head at the beginning.
-    pub starting: BlockNumber,
-    /// Newest executed block.
-    pub current: BlockNumber,
-    /// Highest block that is known of.
-    pub highest: BlockNumber,
-    /// Lowest header of the way down from the wanted head, while it goes on.
-    pub lowest_header: Option<BlockNumber>,
-    /// Number of peers that are asked.
-    pub peers: usize,
-    /// Seconds that the rest takes at the present pace, if that is known.
-    pub seconds_left: Option<u64>,
 }
 
 /// Returns the chain, for reading.
