@@ -120,6 +120,17 @@ pub enum Misconduct {
     Slow,
 }
 
+impl Misconduct {
+    /// Returns the name, as logs and metrics have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Useless => "useless",
+            Self::Slow => "slow",
+        }
+    }
+}
+
 /// Reason why a call failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {

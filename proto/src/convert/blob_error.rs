@@ -4,7 +4,7 @@ use super::{
     blob_validator::millis,
     error::{At, ConvertError},
     field::required,
-    status::{cut, detail, is_absence, status},
+    status::{cut, is_absence, said, sent, status},
 };
 use crate::{
     blob_validator::Error,
@@ -60,9 +60,8 @@ impl From<Error> for tonic::Status {
 impl From<tonic::Status> for Error {
     /// Returns the error that was sent, or else one derived from the status code.
     fn from(status: tonic::Status) -> Self {
-        let sent = detail::<v1::Error>(&status);
-        sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or_else(|| {
-            let text = cut(&format!("{:?}: {}", status.code(), status.message()));
+        sent::<v1::Error, _>(&status).unwrap_or_else(|| {
+            let text = said(&status);
             match status.code() {
                 Code::DeadlineExceeded => Self::DeadlineExceeded,
                 code if is_absence(code) => Self::Unavailable(text),

@@ -6,7 +6,7 @@ use super::{
     field::{
         at_most, count, hash, hash_bytes, hash_list, items, length, range, required, size, total,
     },
-    status::{cut, detail, status},
+    status::{cut, said, sent, status},
 };
 use crate::{
     limits::{CLIENT_NAME_BYTES_MAX, FETCH_ITEMS_MAX, SESSIONS_MAX},
@@ -287,10 +287,7 @@ impl From<Status> for Error {
     /// Returns the error that was sent, or else [`Error::Unavailable`]: the caller must do without
     /// the answer, whatever the reason.
     fn from(status: Status) -> Self {
-        let sent = detail::<v1::Error>(&status);
-        sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or_else(|| {
-            Self::Unavailable(cut(&format!("{:?}: {}", status.code(), status.message())))
-        })
+        sent::<v1::Error, _>(&status).unwrap_or_else(|| Self::Unavailable(said(&status)))
     }
 }
 

@@ -154,9 +154,8 @@ impl From<Status> for storage::Error {
     /// Returns the error that was sent, or else one derived from the status code. No error is sent
     /// when a proxy answers, the connection breaks, or the request is malformed.
     fn from(status: Status) -> Self {
-        let sent = detail::<storage_writer::v1::Error>(&status);
-        sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or_else(|| {
-            let text = cut(&format!("{:?}: {}", status.code(), status.message()));
+        sent::<storage_writer::v1::Error, _>(&status).unwrap_or_else(|| {
+            let text = said(&status);
             match status.code() {
                 code if is_absence(code) => Self::Unavailable(text),
                 Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated => {
@@ -172,8 +171,7 @@ impl From<Status> for multiproof::Error {
     /// Returns the error that was sent, or else [`multiproof::Error::Unavailable`], because no
     /// roots will arrive.
     fn from(status: Status) -> Self {
-        let sent = detail::<multiproof_workers::v1::Error>(&status);
-        sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or(Self::Unavailable)
+        sent::<multiproof_workers::v1::Error, _>(&status).unwrap_or(Self::Unavailable)
     }
 }
 
@@ -181,10 +179,8 @@ impl From<Status> for peers::Error {
     /// Returns the error that was sent, or else [`peers::Error::Unavailable`]: the caller must do
     /// without the answer, whatever the reason.
     fn from(status: Status) -> Self {
-        let sent = detail::<peer_table::v1::Error>(&status);
-        sent.and_then(|wire| Self::try_from(wire).ok()).unwrap_or_else(|| {
-            Self::Unavailable(cut(&format!("{:?}: {}", status.code(), status.message())))
-        })
+        sent::<peer_table::v1::Error, _>(&status)
+            .unwrap_or_else(|| Self::Unavailable(said(&status)))
     }
 }
 
@@ -242,9 +238,15 @@ pub(super) fn status(code: Code, text: &str, detail: &impl Message) -> Status {
     Status::with_metadata(code, cut(text), metadata)
 }
 
-pub(super) fn detail<M: Message + Default>(status: &Status) -> Option<M> {
+/// Returns the error that was sent with a status, if it is one that this version knows.
+pub(super) fn sent<M: Message + Default, E: TryFrom<M>>(status: &Status) -> Option<E> {
     let bytes = status.metadata().get_bin(ERROR_METADATA)?.to_bytes().ok()?;
-    M::decode(bytes).ok()
+    M::decode(bytes).ok()?.try_into().ok()
+}
+
+/// Returns code and text of a status without an error of ours.
+pub(super) fn said(status: &Status) -> String {
+    cut(&format!("{:?}: {}", status.code(), status.message()))
 }
 
 /// Returns the text, cut to the size that fits into a message.

@@ -1,29 +1,23 @@
 //! Sidecars, verdicts and validated blobs sent and received, and malformed ones.
 
+use super::{refused, sent};
 use bytes::{Bytes, BytesMut};
 use proptest::{collection::vec, option, prelude::*};
 use prost::Message;
-use std::{fmt::Debug, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tandem_primitives::B256;
 use tandem_proto::{
     blob_validator::{
         BLOB_BYTES, Bundle, CELLS, Content, Error, Form, Part, PointFault, Proof, Reason, Refusal,
         Rule, Status, StoredBlob, Verdict,
     },
-    convert::{
-        BlobRequest, BlobStreamAnswer, BlobStreamRequest, ConvertError, OutgoingBlobRequest,
-    },
+    convert::{BlobRequest, BlobStreamAnswer, BlobStreamRequest, OutgoingBlobRequest},
     event::BlobsValidated,
     limits::{BLOB_MESSAGE_BYTES_MAX, BLOBS_PER_BUNDLE_MAX, GET_BLOBS_MAX},
     wire::{blob_validator::v1, event::v1 as event},
 };
 use tandem_testkit::messages::values;
 use tonic::Code;
-
-fn sent<M: Message + Default, T: TryFrom<M, Error: Debug>>(message: M) -> T {
-    let bytes = Bytes::from(message.encode_to_vec());
-    T::try_from(M::decode(bytes).unwrap()).unwrap()
-}
 
 fn form() -> impl Strategy<Value = Form> {
     prop_oneof![Just(Form::BlobProofs), Just(Form::CellProofs)]
@@ -253,10 +247,6 @@ fn malformed_names_of_content_name_the_field() {
     ];
     expect.iter().for_each(|(got, want)| assert_eq!(got, want));
     assert!(refusal(|r| r.keys = vec![0; 33].into()).starts_with("recall.keys: "));
-}
-
-fn refused<M, T: TryFrom<M, Error = ConvertError>>(message: M) -> String {
-    T::try_from(message).err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 #[test]

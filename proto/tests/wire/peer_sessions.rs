@@ -1,22 +1,15 @@
+use super::{refused, through};
 use bytes::Bytes;
 use proptest::{collection::vec, option, prelude::*, sample::select};
-use prost::Message;
-use std::{fmt::Debug, net::IpAddr};
+use std::net::IpAddr;
 use tandem_primitives::{B256, B512, Bytes as Rlp};
 use tandem_proto::{
-    convert::ConvertError,
     limits::{CLIENT_NAME_BYTES_MAX, FETCH_ITEMS_MAX, SESSIONS_MAX},
     peer_sessions::{BlockRange, Direction, Error, Fetch, Fetched, Misconduct, PeerId, Session},
     storage::BlockRef,
     wire::peer_sessions::v1,
 };
 use tonic::{Code, Status};
-
-/// Returns the value that arrives when this value is sent as an `M`.
-fn through<M: Message + Default + From<T>, T: TryFrom<M, Error: Debug>>(value: T) -> T {
-    let bytes = Bytes::from(M::from(value).encode_to_vec());
-    T::try_from(M::decode(bytes).unwrap()).unwrap()
-}
 
 fn hash() -> impl Strategy<Value = B256> {
     any::<[u8; 32]>().prop_map(B256::from)
@@ -102,10 +95,6 @@ proptest! {
     fn an_error_keeps_its_variant_through_a_status(error in error()) {
         prop_assert_eq!(Error::from(Status::from(error.clone())), error);
     }
-}
-
-fn refused<M, T: TryFrom<M, Error = ConvertError>>(message: M) -> String {
-    T::try_from(message).err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 #[test]

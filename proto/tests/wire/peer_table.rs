@@ -1,25 +1,14 @@
-use bytes::Bytes;
+use super::{refused, through};
 use proptest::{collection::vec, option, prelude::*, sample::select};
-use prost::Message;
-use std::{
-    fmt::Debug,
-    net::{IpAddr, Ipv6Addr},
-};
+use std::net::{IpAddr, Ipv6Addr};
 use tandem_primitives::{B256, B512};
 use tandem_proto::{
-    convert::ConvertError,
     event::{Contact, ContactEvent, PeersDiscovered, PeersTarget},
     limits::{CLOSEST_CONTACTS_MAX, DISCOVERED_CONTACTS_MAX, ENR_BYTES_MAX},
     peer_table::{Error, Stats},
     wire::{event::v1 as event, peer_table::v1 as peers},
 };
 use tonic::{Code, Status};
-
-/// Returns the value that arrives when this value is sent as an `M`.
-fn through<M: Message + Default + From<T>, T: TryFrom<M, Error: Debug>>(value: T) -> T {
-    let bytes = Bytes::from(M::from(value).encode_to_vec());
-    T::try_from(M::decode(bytes).unwrap()).unwrap()
-}
 
 fn contact() -> impl Strategy<Value = Contact> {
     use ContactEvent::{Answered, Asked, EnrReceived, Failed, Seen};
@@ -87,10 +76,6 @@ proptest! {
     fn an_error_keeps_its_variant_through_a_status(error in error()) {
         prop_assert_eq!(Error::from(Status::from(error.clone())), error);
     }
-}
-
-fn refused<M, T: TryFrom<M, Error = ConvertError>>(message: M) -> String {
-    T::try_from(message).err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 #[test]

@@ -1,7 +1,8 @@
+use super::{sent, through};
 use bytes::Bytes;
 use proptest::{option, prelude::*};
 use prost::Message;
-use std::{fmt::Debug, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tandem_primitives::{AccountUpdate, B256, NodeChange, ShardSet, TrieDiff, WalkTarget};
 use tandem_proto::{
     convert::{EpochRequest, TrieDiffParts, UpdateParts},
@@ -14,17 +15,6 @@ use tandem_proto::{
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
 use tandem_testkit::messages::values;
-
-/// Returns the value that arrives when this message is sent.
-fn sent<M: Message + Default, T: TryFrom<M, Error: Debug>>(message: M) -> T {
-    let bytes = Bytes::from(message.encode_to_vec());
-    T::try_from(M::decode(bytes).unwrap()).unwrap()
-}
-
-/// Returns the value that arrives when this value is sent as an `M`.
-fn through<M: Message + Default + From<T>, T: TryFrom<M, Error: Debug>>(value: T) -> T {
-    sent::<M, T>(value.into())
-}
 
 proptest! {
     #[test]

@@ -26,7 +26,7 @@ impl PeerSessionsApi for PeerSessions {
     }
 
     fn report(&self, peer: PeerId, misconduct: Misconduct) -> Pending<()> {
-        counter!(metrics::REPORTS, "misconduct" => label(misconduct)).increment(1);
+        counter!(metrics::REPORTS, "misconduct" => misconduct.name()).increment(1);
         self.ban(peer);
         if let Some(peer) = self.peer(&peer) {
             peer.dismiss(reason(misconduct));
@@ -57,13 +57,5 @@ fn reason(misconduct: Misconduct) -> DisconnectReason {
         Misconduct::Invalid => DisconnectReason::Protocol,
         Misconduct::Useless => DisconnectReason::Useless,
         Misconduct::Slow => DisconnectReason::Timeout,
-    }
-}
-
-fn label(misconduct: Misconduct) -> &'static str {
-    match misconduct {
-        Misconduct::Invalid => "invalid",
-        Misconduct::Useless => "useless",
-        Misconduct::Slow => "slow",
     }
 }

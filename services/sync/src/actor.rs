@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_primitives::{B256, BlockId};
-use tandem_proto::peer_sessions::{Misconduct, PeerSessionsApi};
+use tandem_proto::peer_sessions::PeerSessionsApi;
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -180,11 +180,7 @@ impl Actor {
                     });
                 }
                 Action::Report(peer, misconduct) => {
-                    let name = match misconduct {
-                        Misconduct::Invalid => "invalid",
-                        Misconduct::Useless => "useless",
-                        Misconduct::Slow => "slow",
-                    };
+                    let name = misconduct.name();
                     info!(%peer, misconduct = name, "peer reported");
                     counter!(names::REPORTS, "misconduct" => name).increment(1);
                     let sessions = self.sessions.clone();
