@@ -1,4 +1,4 @@
-//! Forkchoice whose head is not known yet, for whoever fetches blocks.
+//! Forkchoice whose head is not known yet. sync fetches the blocks up to it.
 
 use crate::status::ForkchoiceState;
 use parking_lot::Mutex;

@@ -24,13 +24,12 @@ impl Engine {
             return Ok(PayloadStatus::invalid(None, "head is the zero hash".into()));
         }
         if let Some(verdict) = self.invalid.get(&state.head) {
-            return Ok(PayloadStatus::invalid(verdict.latest_valid, verdict.error.clone()));
+            return Ok(verdict.status());
         }
         if self.kept.get(&state.head).is_some() {
             self.follow(state.head)?;
             if let Some(verdict) = self.invalid.get(&state.head) {
-                let (latest, error) = (verdict.latest_valid, verdict.error.clone());
-                return Ok(PayloadStatus::invalid(latest, error));
+                return Ok(verdict.status());
             }
         } else {
             self.catch_up = None;
@@ -84,7 +83,7 @@ impl Engine {
         if self.kept.get(&hash).is_some() {
             self.follow(hash)?;
             if let Some(verdict) = self.invalid.get(&hash) {
-                return Ok(PayloadStatus::invalid(verdict.latest_valid, verdict.error.clone()));
+                return Ok(verdict.status());
             }
         }
         let Some((head, _)) = self.chain.header_by_hash(hash)? else {

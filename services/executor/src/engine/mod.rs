@@ -252,6 +252,13 @@ struct Verdict {
     error: String,
 }
 
+impl Verdict {
+    /// Returns the answer to a call that names the block, or one that builds on it.
+    fn status(&self) -> PayloadStatus {
+        PayloadStatus::invalid(self.latest_valid, self.error.clone())
+    }
+}
+
 /// Invalid blocks; the oldest are evicted first.
 struct Invalid {
     verdicts: B256Map<Verdict>,

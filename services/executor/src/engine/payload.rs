@@ -163,7 +163,7 @@ impl Engine {
     }
 
     fn refuse(&mut self, hash: B256, verdict: Verdict) -> PayloadStatus {
-        let status = PayloadStatus::invalid(verdict.latest_valid, verdict.error.clone());
+        let status = verdict.status();
         self.invalid.insert(hash, verdict);
         status
     }
