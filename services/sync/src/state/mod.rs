@@ -53,7 +53,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Bytes of an answer that a peer should not exceed: the protocol's recommendation, 2 MiB.
 const ANSWER_BYTES: f64 = (2 << 20) as f64;
 
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 enum Purpose {
     /// Headers of the extension.
     Extend { hash: B256 },
@@ -313,43 +313,28 @@ impl<B> State<B> {
     fn ask_for_extension(&mut self, now: Duration) {
         let Some(extension) = &self.extension else { return };
         let hash = extension.next();
-        let asked: Vec<_> = self
-            .requests
-            .values()
-            .filter(|it| matches!(it.purpose, Purpose::Extend { hash: asked } if asked == hash))
-            .map(|it| (it.peer, it.since))
-            .collect();
-        if !self.is_another_due(now, &asked) {
-            return;
-        }
-        let except: Vec<_> = asked.iter().map(|(peer, _)| *peer).collect();
-        let per_peer = self.limits.requests_per_peer_max + 1;
-        let Some(peer) = self.peers.for_header(now, per_peer, hash, &except) else { return };
-        let wanted = Wanted::Headers { start: hash, limit: SPAN_HEADERS_MAX };
-        self.ask(now, peer, Purpose::Extend { hash }, wanted);
+        self.ask_for_headers(now, Purpose::Extend { hash }, hash, SPAN_HEADERS_MAX);
     }
 
     fn ask_for_fills(&mut self, now: Duration) {
         let Some(line) = &self.line else { return };
         let missing: Vec<_> = line.missing(self.limits.headers_max).take(4).collect();
         for (top, limit) in missing {
-            let asked: Vec<_> = self
-                .requests
-                .values()
-                .filter(|it| matches!(it.purpose, Purpose::Fill { top: asked } if asked == top))
-                .map(|it| (it.peer, it.since))
-                .collect();
-            if !self.is_another_due(now, &asked) {
-                continue;
-            }
-            let except: Vec<_> = asked.iter().map(|(peer, _)| *peer).collect();
-            let per_peer = self.limits.requests_per_peer_max + 1;
-            let Some(peer) = self.peers.for_header(now, per_peer, top.hash, &except) else {
-                continue;
-            };
-            let wanted = Wanted::Headers { start: top.hash, limit };
-            self.ask(now, peer, Purpose::Fill { top }, wanted);
+            self.ask_for_headers(now, Purpose::Fill { top }, top.hash, limit);
         }
+    }
+
+    /// Asks a peer for headers from this hash down, if none was asked for them or all are late.
+    fn ask_for_headers(&mut self, now: Duration, purpose: Purpose, start: B256, limit: u64) {
+        let same = self.requests.values().filter(|it| it.purpose == purpose);
+        let asked: Vec<_> = same.map(|it| (it.peer, it.since)).collect();
+        if !self.is_another_due(now, &asked) {
+            return;
+        }
+        let except: Vec<_> = asked.iter().map(|(peer, _)| *peer).collect();
+        let per_peer = self.limits.requests_per_peer_max + 1;
+        let Some(peer) = self.peers.for_header(now, per_peer, start, &except) else { return };
+        self.ask(now, peer, purpose, Wanted::Headers { start, limit });
     }
 
     /// Returns whether one more peer is asked for the same data.
