@@ -10,18 +10,14 @@ use alloy_primitives::{B256, Bytes, keccak256};
 use alloy_rlp::{Decodable, Encodable, Header};
 use common::{Blocks, Node, block_on, config, key, wait};
 use serde_json::Value;
-use std::{
-    fs::File,
-    path::Path,
-    process::{Child, Command, Stdio},
-    sync::Arc,
-};
+use std::sync::Arc;
 use tandem_discv4::PublicKey;
 use tandem_peer_sessions::PeerAddress;
 use tandem_proto::{
     peer_sessions::{Direction, Fetch, Fetched},
     storage::BlockRef,
 };
+use tandem_testkit::geth::{Geth, is_installed, run};
 
 /// Network of geth's development chain.
 const NETWORK: u64 = 1337;
@@ -29,69 +25,13 @@ const NETWORK: u64 = 1337;
 /// Transactions, each of which makes a block.
 const BLOCKS: u64 = 20;
 
-/// Process of geth, ended with the test.
-struct Geth {
-    process: Child,
-    ipc: std::path::PathBuf,
-}
-
-impl Geth {
-    fn start(folder: &Path, name: &str, args: &[&str]) -> Self {
-        // A socket's path must be short.
-        let ipc = folder.join(name).with_extension("ipc");
-        let log = File::create(folder.join(name).with_extension("log")).unwrap();
-        let process = Command::new("geth")
-            .args(["--datadir".as_ref(), folder.join(name).as_os_str()])
-            .args(["--ipcpath".as_ref(), ipc.as_os_str()])
-            .args(["--authrpc.port", "0", "--nodiscover", "--nat", "none", "--verbosity", "4"])
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let geth = Self { process, ipc };
-        wait("geth", || geth.ipc.exists().then_some(()));
-        geth
-    }
-
-    /// Evaluates an expression in geth's console, and returns its JSON.
-    fn eval(&self, expression: &str) -> Value {
-        let expression = format!("console.log(JSON.stringify({expression}))");
-        let out = Command::new("geth")
-            .args(["attach".as_ref(), "--exec".as_ref(), expression.as_ref(), self.ipc.as_os_str()])
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&out.stdout);
-        let line = text.lines().next().unwrap_or_default();
-        serde_json::from_str(line).unwrap_or_else(|_| panic!("{expression}: {text}"))
-    }
-
-    /// Ends the process as an operator does, so that its database is complete.
-    fn end(&mut self) {
-        let pid = self.process.id().to_string();
-        let _ = Command::new("kill").arg(pid).status();
-        wait("geth's end", || self.process.try_wait().unwrap());
-    }
-}
-
-impl Drop for Geth {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 fn hash(value: &Value) -> B256 {
     value.as_str().unwrap().parse().unwrap()
 }
 
 fn node_url(geth: &Geth) -> PeerAddress {
-    let url = geth.eval("admin.nodeInfo.enode");
-    let url = url.as_str().unwrap().strip_prefix("enode://").unwrap();
-    let (id, rest) = url.split_once('@').unwrap();
-    let address = rest.split('?').next().unwrap();
+    let url = geth.enode();
+    let (id, address) = url.strip_prefix("enode://").unwrap().split_once('@').unwrap();
     PeerAddress { id: id.parse::<PublicKey>().unwrap(), address: address.parse().unwrap() }
 }
 
@@ -185,8 +125,7 @@ fn fetch(node: &Node, newest: B256) -> Blocks {
 
 #[test]
 fn geth_serves_a_chain_and_another_geth_syncs_it_from_here() {
-    if Command::new("geth").arg("version").output().is_err() {
-        eprintln!("SKIPPED: geth is not installed");
+    if !is_installed() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -228,11 +167,9 @@ fn geth_serves_a_chain_and_another_geth_syncs_it_from_here() {
     drop(server);
 
     // Another geth with the same genesis syncs to the newest block, from this node alone.
-    let mut dump = Command::new("geth");
-    let json = output(dump.args(["dumpgenesis", "--datadir"]).arg(folder.join("a")));
-    std::fs::write(folder.join("genesis.json"), &json).unwrap();
-    let mut init = Command::new("geth");
-    output(init.args(["init", "--datadir"]).arg(folder.join("b")).arg(folder.join("genesis.json")));
+    let genesis_file = folder.join("genesis.json");
+    std::fs::write(&genesis_file, run(folder, "a", "dumpgenesis", &[])).unwrap();
+    run(folder, "b", "init", &[&genesis_file]);
     let node = Node::start(config(), key(2), Arc::new(blocks), NETWORK);
     let newest_text = newest.to_string();
     let mut args = listening.to_vec();
@@ -247,16 +184,9 @@ fn geth_serves_a_chain_and_another_geth_syncs_it_from_here() {
     assert_eq!(node.sessions.peers().len(), 1, "geth keeps the session");
 }
 
-fn output(command: &mut Command) -> Vec<u8> {
-    let out = command.stdin(Stdio::null()).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    out.stdout
-}
-
 #[test]
 fn geth_dials_and_refuses_another_chain() {
-    if Command::new("geth").arg("version").output().is_err() {
-        eprintln!("SKIPPED: geth is not installed");
+    if !is_installed() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

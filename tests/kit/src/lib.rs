@@ -1,6 +1,7 @@
 //! Test kit of the crates below the services: a change in a service compiles none of their tests
 //! again.
 //!
+//! * [`geth`] runs geth as a peer, where it is installed.
 //! * [`network`] is a TCP proxy whose connections can be disturbed.
 //! * [`world`] makes random states and blocks, with roots by alloy-trie.
 //! * [`trie`] is a model that tries are compared with.
@@ -11,6 +12,7 @@
 #![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
 #![allow(missing_docs, reason = "helpers of tests")]
 
+pub mod geth;
 pub mod hooked;
 pub mod messages;
 pub mod network;

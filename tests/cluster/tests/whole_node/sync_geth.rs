@@ -7,77 +7,29 @@ use serde_json::json;
 use std::{
     fs::File,
     io::{Read, Write},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
     time::{Duration, Instant},
 };
 use tandem_chain::{Block, Payload, PayloadSidecar};
 use tandem_cluster::Config;
 use tandem_cluster_tests::{Corpus, Node, Recorded};
+use tandem_testkit::geth::{Geth, is_installed, run};
 use tokio::time::sleep;
 
 /// Longest wait for anything.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// A geth that serves a chain, ended with the test.
-struct Server {
-    process: Child,
-    ipc: PathBuf,
-}
-
-impl Server {
-    /// Imports the chain and starts geth on it.
-    fn start(folder: &Path, genesis: &str, chain: &[Block]) -> Self {
-        let (genesis_file, chain_file) = (folder.join("genesis.json"), folder.join("chain.rlp"));
-        std::fs::write(&genesis_file, genesis).unwrap();
-        let mut file = File::create(&chain_file).unwrap();
-        for block in chain {
-            file.write_all(&block.to_rlp()).unwrap();
-        }
-        for (command, input) in [("init", &genesis_file), ("import", &chain_file)] {
-            let mut geth = Command::new("geth");
-            geth.args([command, "--datadir"]).arg(folder.join("geth")).arg(input);
-            let out = geth.stdin(Stdio::null()).output().unwrap();
-            let text = String::from_utf8_lossy(&out.stderr);
-            assert!(out.status.success(), "geth {command}: {text}");
-        }
-        let ipc = folder.join("geth.ipc");
-        let log = File::create(folder.join("geth.log")).unwrap();
-        let process = Command::new("geth")
-            .args(["--datadir".as_ref(), folder.join("geth").as_os_str()])
-            .args(["--ipcpath".as_ref(), ipc.as_os_str()])
-            .args(["--authrpc.port", "0", "--port", "0", "--nodiscover", "--nat", "none"])
-            .args(["--syncmode", "full", "--cache", "64"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let server = Self { process, ipc };
-        let end = Instant::now() + WAIT_MAX;
-        while !server.ipc.exists() {
-            assert!(Instant::now() < end, "geth does not start");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        server
+/// Imports the chain and starts a geth that serves it.
+fn serve(folder: &Path, genesis: &str, chain: &[Block]) -> Geth {
+    let (genesis_file, chain_file) = (folder.join("genesis.json"), folder.join("chain.rlp"));
+    std::fs::write(&genesis_file, genesis).unwrap();
+    let mut file = File::create(&chain_file).unwrap();
+    for block in chain {
+        file.write_all(&block.to_rlp()).unwrap();
     }
-
-    /// Evaluates an expression in geth's console.
-    fn eval(&self, expression: &str) -> String {
-        let out = Command::new("geth")
-            .args(["attach".as_ref(), "--exec".as_ref(), expression.as_ref(), self.ipc.as_os_str()])
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        String::from_utf8_lossy(&out.stdout).trim().trim_matches('"').to_owned()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+    run(folder, "geth", "init", &[&genesis_file]);
+    run(folder, "geth", "import", &[&chain_file]);
+    Geth::start(folder, "geth", &["--port", "0", "--syncmode", "full", "--cache", "64"])
 }
 
 fn block(recorded: Recorded) -> Block {
@@ -94,9 +46,7 @@ fn block(recorded: Recorded) -> Block {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_syncs_from_geth_over_a_restart() {
-    if Command::new("geth").arg("version").output().is_err() {
-        // Not by a macro: its output is captured in tests that pass.
-        std::io::stderr().write_all(b"SKIPPED: geth is not installed\n").unwrap();
+    if !is_installed() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -107,14 +57,12 @@ async fn a_node_syncs_from_geth_over_a_restart() {
     let chain: Vec<Block> = corpus.payloads().map(block).collect();
     let (tip, finalized) = (chain[chain.len() - 1].id.hash, chain[chain.len() / 2].id.hash);
     assert_eq!(tip, corpus.head_hash);
-    let geth = Server::start(folder.path(), &genesis, &chain);
-    assert_eq!(geth.eval("eth.getBlock('latest').hash"), tip.to_string(), "geth's head");
-    let url = geth.eval("admin.nodeInfo.enode");
-    let url = url.split('?').next().unwrap();
+    let geth = serve(folder.path(), &genesis, &chain);
+    assert_eq!(geth.eval("eth.getBlock('latest').hash"), json!(tip), "geth's head");
 
     let mut config = Config { with_sessions: true, ..Config::default() };
     config.peer_sessions.listen = ([127, 0, 0, 1], 0).into();
-    config.peer_sessions.static_peers = vec![url.to_owned()];
+    config.peer_sessions.static_peers = vec![geth.enode()];
     config.peer_sessions.redial_secs = 1;
     config.sync.head_every = 8;
     let mut node = Node::start_with(&genesis, config).await;
@@ -126,7 +74,7 @@ async fn a_node_syncs_from_geth_over_a_restart() {
             break;
         }
         assert_eq!(status.verdict(), ("SYNCING", None), "{status:?}");
-        assert!(Instant::now() < end, "{}", geth.eval("JSON.stringify(admin.peers)"));
+        assert!(Instant::now() < end, "{}", geth.eval("admin.peers"));
         let number = node.http.call("eth_blockNumber", json!([])).await.unwrap();
         if !restarted && number != json!("0x0") {
             restarted = true;

@@ -1,0 +1,102 @@
+//! geth's command, as a peer of sessions: `go install github.com/ethereum/go-ethereum/cmd/geth@v1.17.8`.
+
+use serde_json::Value;
+use std::{
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// Longest wait for the start of geth, and for its end.
+const WAIT_MAX: Duration = Duration::from_secs(120);
+
+/// Returns whether geth is on the PATH. Says so if it is not, because the test is skipped then.
+pub fn is_installed() -> bool {
+    let is_there = Command::new("geth").arg("version").output().is_ok();
+    if !is_there {
+        // Not by a macro: its output is captured in tests that pass.
+        std::io::stderr().write_all(b"SKIPPED: geth is not installed\n").unwrap();
+    }
+    is_there
+}
+
+/// Runs a command of geth on the data of a name in this folder, and returns what it prints.
+pub fn run(folder: &Path, name: &str, command: &str, args: &[&Path]) -> Vec<u8> {
+    let mut geth = Command::new("geth");
+    geth.args([command, "--datadir"]).arg(folder.join(name)).args(args);
+    let out = geth.stdin(Stdio::null()).output().unwrap();
+    assert!(out.status.success(), "geth {command}: {}", String::from_utf8_lossy(&out.stderr));
+    out.stdout
+}
+
+/// Process of geth, ended with the test.
+pub struct Geth {
+    process: Child,
+    ipc: PathBuf,
+}
+
+impl Geth {
+    /// Starts geth on the data of a name in this folder. Its console answers when this returns.
+    pub fn start(folder: &Path, name: &str, args: &[&str]) -> Self {
+        // A socket's path must be short.
+        let ipc = folder.join(name).with_extension("ipc");
+        let log = File::create(folder.join(name).with_extension("log")).unwrap();
+        let process = Command::new("geth")
+            .args(["--datadir".as_ref(), folder.join(name).as_os_str()])
+            .args(["--ipcpath".as_ref(), ipc.as_os_str()])
+            .args(["--authrpc.port", "0", "--nodiscover", "--nat", "none", "--verbosity", "4"])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut geth = Self { process, ipc };
+        geth.wait("start", |geth| geth.ipc.exists());
+        geth
+    }
+
+    /// Evaluates an expression in geth's console, and returns its JSON.
+    pub fn eval(&self, expression: &str) -> Value {
+        let expression = format!("console.log(JSON.stringify({expression}))");
+        let out = Command::new("geth")
+            .args(["attach".as_ref(), "--exec".as_ref(), expression.as_ref(), self.ipc.as_os_str()])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&out.stdout);
+        let line = text.lines().next().unwrap_or_default();
+        serde_json::from_str(line).unwrap_or_else(|_| panic!("{expression}: {text}"))
+    }
+
+    /// Returns the URL of this node: `enode://KEY@ADDRESS`.
+    pub fn enode(&self) -> String {
+        let url = self.eval("admin.nodeInfo.enode");
+        url.as_str().unwrap().split('?').next().unwrap().to_owned()
+    }
+
+    /// Ends the process as an operator does, so that its database is complete.
+    pub fn end(&mut self) {
+        let pid = self.process.id().to_string();
+        let _ = Command::new("kill").arg(pid).status();
+        self.wait("end", |geth| geth.process.try_wait().unwrap().is_some());
+    }
+
+    fn wait(&mut self, what: &str, mut is_there: impl FnMut(&mut Self) -> bool) {
+        let end = Instant::now() + WAIT_MAX;
+        while !is_there(self) {
+            assert!(Instant::now() < end, "waited for geth's {what}");
+            sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Geth {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
