@@ -15,7 +15,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Processors that each subsystem used, most first, or the reason why this is not known.
 pub type Subsystems = Result<Vec<(&'static str, f64)>, String>;
 
-/// Takes profiles again and again, until the receiver is gone.
+/// Takes one profile after the other, until the receiver is gone.
 pub async fn watch(targets: Vec<Target>, newest: watch::Sender<Option<Subsystems>>) {
     loop {
         let taken = take(&targets, SECONDS).await;

@@ -8,8 +8,8 @@ use tandem_rpc::check_endpoint;
 /// file with an unknown key.
 ///
 /// # Errors
-/// [`Error::Tls`] if only some of the three files are named, [`Error::Endpoint`], and
-/// [`Error::Discovery`] for bootnodes and node lists, and [`Error::Sessions`] for peers and limits.
+/// [`Error::Tls`] if only some of the three files are named, [`Error::Endpoint`],
+/// [`Error::Discovery`] for bootnodes and node lists, [`Error::Sessions`] for peers and limits.
 pub fn check(config: &Config, endpoints: &[String]) -> Result<(), Error> {
     config.tls.check()?;
     for endpoint in endpoints.iter().chain(&config.fleet.endpoints) {

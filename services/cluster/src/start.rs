@@ -135,13 +135,13 @@ impl Cluster {
     }
 
     fn start_over(
-        mut config: Config,
+        config: Config,
         open: impl FnOnce(
             tandem_storage_writer::Config,
             tandem_storage_writer::Deps,
         ) -> Result<Arc<StorageWriter>, tandem_storage_writer::Error>,
     ) -> Result<Self, Error> {
-        config = config.agreed();
+        let mut config = config.agreed();
         let proof_address = config.multiproof_workers.grpc_addr;
         let blob_address = config.blob_validator.grpc_addr;
         let blob_bytes_max = config.blob_validator.waiting_bytes_max;
@@ -256,6 +256,9 @@ impl Cluster {
     /// [`Error::Threads`].
     #[doc(hidden)]
     pub fn sync_from(&mut self, sessions: Arc<dyn PeerSessionsApi>) -> Result<(), Error> {
+        if let Some(before) = self.sync.take() {
+            before.stop();
+        }
         let fatal = self.process.fatal().clone();
         let config = self.sync_config.clone();
         self.sync = Some(start_sync(config, &self.handle(), sessions, fatal)?);

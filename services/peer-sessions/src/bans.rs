@@ -3,8 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 use tandem_discv4::PublicKey;
 
-/// Number of banned nodes that are remembered. A node can make itself a new key, so a longer list
-/// would keep out nobody else.
+/// Number of banned nodes that are remembered. A longer list would not help, because a node can make
+/// itself a new key.
 const BANS_MAX: usize = 4096;
 
 /// Banned nodes, each until a time.

@@ -17,7 +17,13 @@ pub enum StateReads {
     Rounds,
 }
 
-text::words!(StateReads, "reads", OneByOne => "one-by-one", Foretold => "foretold", Rounds => "rounds");
+text::words!(
+    StateReads,
+    "reads",
+    OneByOne => "one-by-one",
+    Foretold => "foretold",
+    Rounds => "rounds"
+);
 
 #[cfg(test)]
 mod tests {

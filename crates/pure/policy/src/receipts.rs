@@ -12,7 +12,13 @@ pub enum ReceiptsRoot {
     Background,
 }
 
-text::words!(ReceiptsRoot, "receipts_root", Incremental => "incremental", AtEnd => "at-end", Background => "background");
+text::words!(
+    ReceiptsRoot,
+    "receipts_root",
+    Incremental => "incremental",
+    AtEnd => "at-end",
+    Background => "background"
+);
 
 #[cfg(test)]
 mod tests {

@@ -187,7 +187,7 @@ async fn start(config: Config, conduct: &[Conduct]) -> (Builder, Node, Arc<Peers
     (builder, node, peers)
 }
 
-/// Asks again and again, as a consensus client does, until there is an answer that ends it.
+/// Asks until there is an answer, for two minutes at most.
 async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
