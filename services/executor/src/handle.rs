@@ -11,7 +11,6 @@ use crate::{
     queries::Queries,
     rpc::{CallPools, Prices},
     status::{Condemned, ForkchoiceState, PayloadStatus, Status},
-    wanted::Wanted,
 };
 use metrics::histogram;
 use std::{sync::Arc, time::Instant};
@@ -35,7 +34,6 @@ pub struct Handle {
     blobs: Arc<BlobPool>,
     pools: Arc<CallPools>,
     prices: Arc<Prices>,
-    wanted: Arc<Wanted>,
 }
 
 /// Everything a [`Handle`] is made of.
@@ -71,7 +69,6 @@ impl Handle {
             blobs,
             pools,
             prices: Arc::default(),
-            wanted: Arc::default(),
         }
     }
 
@@ -235,7 +232,7 @@ impl Handle {
     /// Returns the head that the consensus client chose last, while its block is not known; `None`
     /// while the chain follows the consensus client.
     pub fn wanted_head(&self) -> watch::Receiver<Option<B256>> {
-        self.wanted.subscribe()
+        self.chain.wanted.subscribe()
     }
 
     /// Carries out the forkchoice that waits for this head, now that the head is known. If another
@@ -244,10 +241,10 @@ impl Handle {
     /// # Errors
     /// Same as [`Handle::forkchoice_updated`].
     pub async fn reach(&self, head: B256) -> Result<PayloadStatus, Error> {
-        let Some(state) = self.wanted.state(head) else { return self.make_head(head).await };
+        let Some(state) = self.chain.wanted.state(head) else { return self.make_head(head).await };
         let status = self.engine.ask(|reply| Message::Forkchoice { state, reply }).await??;
         if status.status != Status::Syncing {
-            self.wanted.reached(head);
+            self.chain.wanted.reached(head);
         }
         Ok(status)
     }
@@ -282,8 +279,8 @@ impl Handle {
         let status = result.as_ref().map_or("error", |status| status.status.as_str());
         histogram!(names::FORKCHOICE_SECONDS, "status" => status).record(started.elapsed());
         match result.as_ref().map(|status| status.status) {
-            Ok(Status::Syncing) => self.wanted.set(Some(state)),
-            Ok(_) => self.wanted.set(None),
+            Ok(Status::Syncing) => self.chain.wanted.set(Some(state)),
+            Ok(_) => self.chain.wanted.set(None),
             // Nothing was decided.
             Err(_) => {}
         }

@@ -14,6 +14,7 @@ use crate::{
     config::Config,
     error::Error,
     state::{StateReader, cache::BaseCache, layers::Layers, recent::Recent, view::StateView},
+    wanted::Wanted,
 };
 use alloy_consensus::Header;
 use alloy_rlp::Decodable;
@@ -64,8 +65,8 @@ pub struct Chain {
     /// Highest block that the chain waits for. Set while the newest payload or head has ancestors
     /// that are not executed.
     sync_target: RwLock<Option<BlockNumber>>,
-    /// Progress of the synchronisation from peers.
-    sync_progress: RwLock<Option<SyncProgress>>,
+    /// Head that sync fetches blocks for.
+    pub(crate) wanted: Wanted,
     /// Blocks that storage-writer received before they were found valid; they must not be shown.
     withheld: RwLock<VecDeque<B256>>,
 }
@@ -90,7 +91,7 @@ impl Chain {
             genesis: checkpoint.genesis,
             state_blocks: config.unfinalized_blocks_max.max(config.persist_depth) + 1,
             sync_target: RwLock::default(),
-            sync_progress: RwLock::default(),
+            wanted: Wanted::default(),
             withheld: RwLock::default(),
         };
         let (base, header) = chain
@@ -131,12 +132,12 @@ impl Chain {
 
     /// Returns the progress of the synchronisation from peers, or `None` if there is none.
     pub fn sync_progress(&self) -> Option<SyncProgress> {
-        *self.sync_progress.read()
+        self.wanted.progress()
     }
 
-    /// Sets the progress of the synchronisation from peers.
+    /// Sets the progress of the synchronisation from peers. It ends once the wanted head is decided.
     pub fn set_sync_progress(&self, progress: Option<SyncProgress>) {
-        *self.sync_progress.write() = progress;
+        self.wanted.show(progress);
     }
 
     /// Returns the first block.
