@@ -21,8 +21,10 @@ use tokio::time::sleep;
 /// three traces, and a node keeps 256.
 const COLLECT_BLOCKS: usize = 32;
 const COLLECT_TRACES: usize = 128;
-/// Time for the last spans of a block to end after its answer.
+/// Time for the last spans of a block to end after its answer, and number of times that it is given.
+/// On a busy machine one is not enough.
 const SETTLE: Duration = Duration::from_millis(200);
+const SETTLES_MAX: usize = 25;
 
 /// Limits from the command line.
 #[derive(Debug, Clone, Copy)]
@@ -252,8 +254,7 @@ impl Round<'_> {
         }
         outcome?;
         ensure!(turn > warmup, "the corpus has {turn} blocks, and {warmup} are the warm-up");
-        sleep(SETTLE).await;
-        self.collect().await?;
+        self.settle(&measured.rows[first_row..]).await?;
         for row in &mut measured.rows[first_row..] {
             for (cell, traces) in row.nodes.iter_mut().zip(&self.traces) {
                 cell.trace = traces.get(&row.number).copied();
@@ -316,15 +317,33 @@ impl Round<'_> {
         }
     }
 
-    /// Reads the newest traces of all nodes before they are evicted.
-    async fn collect(&mut self) -> anyhow::Result<()> {
+    /// Reads the newest traces until those of these blocks are there, or will not come any more.
+    async fn settle(&mut self, rows: &[Row]) -> anyhow::Result<()> {
+        for _ in 0..SETTLES_MAX {
+            sleep(SETTLE).await;
+            let tracing = self.collect().await?;
+            let mut traced = self.traces.iter().zip(tracing).filter(|(_, tracing)| *tracing);
+            if traced.all(|(traces, _)| rows.iter().all(|row| traces.contains_key(&row.number))) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the newest traces of all nodes before they are evicted. Returns which nodes have any.
+    async fn collect(&mut self) -> anyhow::Result<Vec<bool>> {
         let selection = Selection::from(Preset::Tandem);
+        let mut tracing = Vec::with_capacity(self.nodes.len());
         for (node, traces) in self.nodes.iter_mut().zip(&mut self.traces) {
             let bytes = match node.traces(COLLECT_TRACES).await {
                 Ok(Some(bytes)) => bytes,
-                Ok(None) => continue,
+                Ok(None) => {
+                    tracing.push(false);
+                    continue;
+                }
                 Err(error) => return Err(node.explain(error).await),
             };
+            tracing.push(true);
             let input = tandem_overlap::read(&node.name, &bytes);
             let report = tandem_overlap::analyze(input, &selection, usize::MAX);
             // A trace that was incomplete the last time comes again.
@@ -334,7 +353,7 @@ impl Round<'_> {
                 }),
             );
         }
-        Ok(())
+        Ok(tracing)
     }
 
     async fn before(&mut self) -> anyhow::Result<Before> {
