@@ -188,6 +188,8 @@ impl Node {
         let (program, log) = (setup.program.tandem()?, folder.join("node.log"));
         let mut process = Process::start(&program, setup.cpus.as_ref(), log, |command| {
             command.args(["node", "--disable-discovery"]);
+            // Not by the flag, which earlier versions do not know.
+            command.env("TANDEM_DISABLE_SESSIONS", "true");
             for port in ["--authrpc.port", "--http.port", "--metrics.port"] {
                 command.args([port, "0"]);
             }

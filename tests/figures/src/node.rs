@@ -155,6 +155,8 @@ impl Node {
         };
         let [engine, http, metrics] = self.ports.map(|port| port.port().to_string());
         command.args([subcommand, "--disable-discovery", "--authrpc.port", &engine]);
+        // Not by the flag, which earlier versions do not know.
+        command.env("TANDEM_DISABLE_SESSIONS", "true");
         command.args(["--http.port", &http, "--metrics.port", &metrics]);
         command.arg("--datadir").arg(self.data()).arg("--genesis").arg(&self.genesis);
         if !self.config.is_empty() {
