@@ -12,7 +12,7 @@ use tandem_primitives::{B256, B512, BlockNumber, Bytes};
 pub type PeerId = B512;
 
 /// Side that opened a session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// The peer dialled this node.
     Inbound,

@@ -36,7 +36,6 @@ type Subnet = Ipv6Addr;
 
 /// Place of a session.
 struct Entry {
-    direction: Direction,
     ip: IpAddr,
     established: bool,
 }
@@ -47,7 +46,8 @@ pub(crate) struct Admission {
     limits: Config,
     /// Peers that the limits do not concern.
     trusted: HashSet<PublicKey>,
-    sessions: HashMap<PublicKey, Entry>,
+    /// Places by peer and direction. A peer has both directions only while connections cross.
+    sessions: HashMap<(PublicKey, Direction), Entry>,
     /// Inbound handshakes under way.
     handshakes: usize,
     /// Inbound handshakes and sessions by subnet.
@@ -96,8 +96,10 @@ impl Admission {
     /// Admits the session of a peer that has proven its key. [`Self::establish`] may follow,
     /// [`Self::release`] has to.
     ///
-    /// If two nodes dial each other at the same time, both keep the connection of the one with the
-    /// smaller key. Otherwise each could refuse the other's.
+    /// If two nodes dial each other at the same time, the one with the smaller key decides: it
+    /// admits the connection that comes first, and sends its Status on no other. The one with the
+    /// larger key admits both until a Status arrives on one of them. If both decided, each could
+    /// refuse the connection that the other has chosen.
     pub(crate) fn admit(
         &mut self,
         id: PublicKey,
@@ -107,17 +109,15 @@ impl Admission {
         if id == self.own {
             return Err(DisconnectReason::Own);
         }
-        if let Some(other) = self.sessions.get(&id) {
-            let own_dial_wins = self.own < id;
-            let wins = (direction == Direction::Outbound) == own_dial_wins;
-            if other.established || other.direction == direction || !wins {
-                return Err(DisconnectReason::AlreadyConnected);
-            }
-            let other = other.direction;
-            self.release(&id, other);
+        let crossing = self.sessions.get(&(id, opposite(direction)));
+        let peer_decides = id < self.own;
+        if self.sessions.contains_key(&(id, direction))
+            || crossing.is_some_and(|other| other.established || !peer_decides)
+        {
+            return Err(DisconnectReason::AlreadyConnected);
         }
-        let inbound = |it: &&Entry| it.direction == Direction::Inbound;
-        let inbound = self.sessions.values().filter(inbound).count();
+        let inbound = |(_, direction): &&(PublicKey, Direction)| *direction == Direction::Inbound;
+        let inbound = self.sessions.keys().filter(inbound).count();
         let inbound_full = direction == Direction::Inbound && inbound >= self.limits.inbound_max;
         // An inbound session's own handshake is still counted, so one more may be there.
         let own_handshake = usize::from(direction == Direction::Inbound);
@@ -127,35 +127,37 @@ impl Admission {
         if full && !self.trusted.contains(&id) {
             return Err(DisconnectReason::TooManyPeers);
         }
-        self.sessions.insert(id, Entry { direction, ip, established: false });
+        self.sessions.insert((id, direction), Entry { ip, established: false });
         self.enter(ip);
         Ok(())
     }
 
-    /// Notes that a session is established, unless another connection took its place meanwhile.
+    /// Notes that a session is established, unless a crossing connection of the peer is.
     pub(crate) fn establish(
         &mut self,
-        id: &PublicKey,
+        id: PublicKey,
         direction: Direction,
     ) -> Result<(), DisconnectReason> {
-        let entry = self.sessions.get_mut(id).filter(|entry| entry.direction == direction);
-        let entry = entry.ok_or(DisconnectReason::AlreadyConnected)?;
-        entry.established = true;
+        let crossing = self.sessions.get(&(id, opposite(direction)));
+        if crossing.is_some_and(|other| other.established) {
+            return Err(DisconnectReason::AlreadyConnected);
+        }
+        let entry = self.sessions.get_mut(&(id, direction));
+        entry.ok_or(DisconnectReason::AlreadyConnected)?.established = true;
         Ok(())
     }
 
-    /// Ends the session of a peer. A session that has lost its place changes nothing.
-    pub(crate) fn release(&mut self, id: &PublicKey, direction: Direction) {
-        if self.sessions.get(id).is_some_and(|entry| entry.direction == direction)
-            && let Some(entry) = self.sessions.remove(id)
-        {
+    /// Ends the session of a peer.
+    pub(crate) fn release(&mut self, id: PublicKey, direction: Direction) {
+        if let Some(entry) = self.sessions.remove(&(id, direction)) {
             self.leave(entry.ip);
         }
     }
 
     /// Returns whether there is a session with a peer, also one that is not established yet.
     pub(crate) fn has(&self, id: &PublicKey) -> bool {
-        self.sessions.contains_key(id)
+        let directions = [Direction::Inbound, Direction::Outbound];
+        directions.iter().any(|direction| self.sessions.contains_key(&(*id, *direction)))
     }
 
     /// Returns how many more sessions there may be.
@@ -177,6 +179,13 @@ impl Admission {
                 self.subnets.remove(&subnet);
             }
         }
+    }
+}
+
+fn opposite(direction: Direction) -> Direction {
+    match direction {
+        Direction::Inbound => Direction::Outbound,
+        Direction::Outbound => Direction::Inbound,
     }
 }
 
@@ -266,47 +275,108 @@ mod tests {
         assert_eq!(admission.admit(key(1), Direction::Outbound, near), Ok(()));
         let again = admission.admit(key(1), Direction::Inbound, near);
         assert_eq!(again, Err(DisconnectReason::AlreadyConnected));
-        admission.release(&key(1), Direction::Outbound);
+        admission.release(key(1), Direction::Outbound);
         assert_eq!(admission.admit(key(1), Direction::Inbound, near), Ok(()));
     }
 
-    /// Two nodes whose connections to each other cross, in each order in which they can arrive.
-    #[test]
-    fn of_two_crossing_connections_both_sides_keep_the_same() {
-        let (near, keys) = (ip("127.0.0.1"), [key(1), key(2)]);
-        for first_at in [[0, 0], [0, 1], [1, 0], [1, 1]] {
-            let mut kept = Vec::new();
-            for side in [0, 1] {
-                let mut admission = Admission::new(keys[side], &Config::default(), HashSet::new());
-                let peer = keys[1 - side];
-                // A connection is known by the side that has dialled.
-                let direction = |dialler| {
-                    if dialler == side { Direction::Outbound } else { Direction::Inbound }
-                };
-                let order = [first_at[side], 1 - first_at[side]];
-                let admitted =
-                    order.map(|dialler| admission.admit(peer, direction(dialler), near).is_ok());
-                assert!(admitted[0], "the first finds no other");
-                let mut stays = |dialler| admission.establish(&peer, direction(dialler)).is_ok();
-                kept.push([stays(0), stays(1)]);
+    /// State of a connection at one of its sides.
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Stage {
+        Greeted,
+        /// The own Status has been sent.
+        Admitted,
+        Established,
+        Refused,
+        /// Ended after the own Status had been sent.
+        Ended,
+    }
+
+    /// Two nodes that dial each other at the same time.
+    struct Crossing {
+        nodes: [Admission; 2],
+        /// Stages by dialling node, then by side.
+        stages: [[Stage; 2]; 2],
+    }
+
+    impl Crossing {
+        fn new() -> Self {
+            let node = |byte| Admission::new(key(byte), &Config::default(), HashSet::new());
+            Self { nodes: [node(1), node(2)], stages: [[Stage::Greeted; 2]; 2] }
+        }
+
+        /// Lets one side take the next step on one connection. Returns whether there was one.
+        fn step(&mut self, dialler: usize, side: usize) -> bool {
+            let direction = if dialler == side { Direction::Outbound } else { Direction::Inbound };
+            let (node, peer) = (&mut self.nodes[side], key(2 - side as u8));
+            let [own, other] = [side, 1 - side].map(|side| self.stages[dialler][side]);
+            let next = match (own, other) {
+                (Stage::Greeted, _) => match node.admit(peer, direction, ip("127.0.0.1")) {
+                    Ok(()) => Stage::Admitted,
+                    Err(_) => Stage::Refused,
+                },
+                (Stage::Admitted, Stage::Admitted | Stage::Established | Stage::Ended) => {
+                    match node.establish(peer, direction) {
+                        Ok(()) => Stage::Established,
+                        Err(_) => Stage::Ended,
+                    }
+                }
+                (Stage::Admitted, Stage::Refused) | (Stage::Established, Stage::Ended) => {
+                    Stage::Ended
+                }
+                _ => return false,
+            };
+            if next == Stage::Ended {
+                node.release(peer, direction);
             }
-            assert_eq!(kept, [[true, false]; 2], "{first_at:?}");
+            self.stages[dialler][side] = next;
+            true
         }
     }
 
     #[test]
-    fn a_session_that_lost_its_place_leaves_that_of_the_other_alone() {
+    fn of_two_crossing_connections_both_sides_keep_the_same_in_every_order() {
+        let (mut orders, mut ends) = (vec![Vec::new()], 0);
+        while let Some(order) = orders.pop() {
+            let mut ended = true;
+            for event in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let mut crossing = Crossing::new();
+                let next = [&order[..], &[event]].concat();
+                let mut steps = next.iter().map(|(dialler, side)| crossing.step(*dialler, *side));
+                if steps.all(|stepped| stepped) {
+                    ended = false;
+                    orders.push(next);
+                }
+            }
+            if ended {
+                let mut crossing = Crossing::new();
+                order.iter().for_each(|(dialler, side)| {
+                    crossing.step(*dialler, *side);
+                });
+                let kept = |sides: &&[Stage; 2]| **sides == [Stage::Established; 2];
+                assert_eq!(crossing.stages.iter().filter(kept).count(), 1, "{order:?}");
+                let places = crossing.nodes.map(|node| node.sessions.len());
+                assert_eq!(places, [1, 1], "{order:?}");
+                ends += 1;
+            }
+        }
+        assert!(ends > 100, "{ends}");
+    }
+
+    #[test]
+    fn a_crossing_connection_that_ends_leaves_the_other_alone() {
         let (mut admission, near) = (admission(Config::default()), ip("127.0.0.1"));
-        assert_eq!(admission.admit(key(1), Direction::Inbound, near), Ok(()));
-        assert_eq!(admission.admit(key(1), Direction::Outbound, near), Ok(()));
-        let lost = admission.establish(&key(1), Direction::Inbound);
+        let (own, id) = (key(5), key(1));
+        admission.own = own;
+        assert_eq!(admission.admit(id, Direction::Inbound, near), Ok(()));
+        assert_eq!(admission.admit(id, Direction::Outbound, near), Ok(()));
+        assert_eq!(admission.establish(id, Direction::Outbound), Ok(()));
+        let lost = admission.establish(id, Direction::Inbound);
         assert_eq!(lost, Err(DisconnectReason::AlreadyConnected));
-        admission.release(&key(1), Direction::Inbound);
-        assert_eq!(admission.establish(&key(1), Direction::Outbound), Ok(()));
-        let late = admission.admit(key(1), Direction::Inbound, near);
+        admission.release(id, Direction::Inbound);
+        let late = admission.admit(id, Direction::Inbound, near);
         assert_eq!(late, Err(DisconnectReason::AlreadyConnected));
-        admission.release(&key(1), Direction::Outbound);
-        assert!(!admission.has(&key(1)));
+        admission.release(id, Direction::Outbound);
+        assert!(!admission.has(&id));
     }
 
     #[test]
@@ -343,11 +413,11 @@ mod tests {
             admission.end_handshake(ip(same[1]));
             let refused = admission.admit(key(3), Direction::Outbound, ip(same[2]));
             assert_eq!(refused, Err(DisconnectReason::TooManyPeers));
-            admission.release(&key(1), Direction::Inbound);
+            admission.release(key(1), Direction::Inbound);
             assert_eq!(admission.admit(key(3), Direction::Outbound, ip(same[2])), Ok(()));
             admission.end_handshake(ip(other));
-            admission.release(&key(2), Direction::Inbound);
-            admission.release(&key(3), Direction::Outbound);
+            admission.release(key(2), Direction::Inbound);
+            admission.release(key(3), Direction::Outbound);
             assert!(admission.subnets.is_empty(), "what has gone takes no memory");
         }
     }

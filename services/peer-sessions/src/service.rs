@@ -306,7 +306,7 @@ impl Shared {
             Ok(())
         };
         let greeted = greet(&mut link, id, own, deadline, admit).await.and_then(|greeting| {
-            let established = lock(&self.admission).establish(&id, direction);
+            let established = lock(&self.admission).establish(id, direction);
             established.map(|()| greeting).map_err(SessionError::Local)
         });
         let greeting = match greeted {
@@ -379,7 +379,7 @@ struct AdmittedGuard {
 
 impl Drop for AdmittedGuard {
     fn drop(&mut self) {
-        lock(&self.shared.admission).release(&self.id, self.direction);
+        lock(&self.shared.admission).release(self.id, self.direction);
     }
 }
 
