@@ -9,6 +9,7 @@ use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
+use tandem_primitives::Bytes;
 
 /// Longest wait for the start of geth, and for its end.
 const WAIT_MAX: Duration = Duration::from_secs(120);
@@ -30,6 +31,17 @@ pub fn run(folder: &Path, name: &str, command: &str, args: &[&Path]) -> Vec<u8> 
     let out = geth.stdin(Stdio::null()).output().unwrap();
     assert!(out.status.success(), "geth {command}: {}", String::from_utf8_lossy(&out.stderr));
     out.stdout
+}
+
+/// Makes the data of a name in this folder: a genesis file, and blocks as RLP that geth checks and
+/// executes. A block that geth refuses ends the import; its log says why.
+pub fn import(folder: &Path, name: &str, genesis: &str, blocks: impl Iterator<Item = Bytes>) {
+    let [genesis_file, chain_file] =
+        ["genesis.json", "chain.rlp"].map(|file| folder.join(format!("{name}-{file}")));
+    std::fs::write(&genesis_file, genesis).unwrap();
+    std::fs::write(&chain_file, blocks.flatten().collect::<Vec<u8>>()).unwrap();
+    run(folder, name, "init", &[&genesis_file]);
+    run(folder, name, "import", &[&chain_file]);
 }
 
 /// Process of geth, ended with the test.

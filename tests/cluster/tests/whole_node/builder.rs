@@ -3,10 +3,11 @@
 
 use alloy_primitives::U256;
 use flate2::read::MultiGzDecoder;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs::File};
 use tandem_chain::{Block, ChainSpec, Fork, recover_senders, validate_body, validate_header};
 use tandem_cluster_tests::{Account, Builder, Contents, Corpus, FORKS, Forks, World};
+use tandem_testkit::geth::{Geth, import, is_installed};
 
 #[test]
 fn its_state_root_of_a_genesis_is_geths() {
@@ -56,6 +57,27 @@ fn its_blocks_pass_the_rules_of_every_fork() {
                 parent = block.header;
             }
         }
+    }
+}
+
+/// geth checks and executes the blocks, so neither a rule nor its numbers are this project's alone.
+#[test]
+fn its_blocks_are_valid_for_geth_in_every_fork() {
+    if !is_installed() {
+        return;
+    }
+    for (index, fork) in FORKS.into_iter().enumerate() {
+        let mut builder = Builder::new(Forks::leaving(fork, 90));
+        let mut blocks = builder.chain(builder.genesis(), 7, 8, Contents::Random(8));
+        blocks.extend(builder.chain(blocks[7].hash, 8, 8, Contents::Everything));
+        let (folder, name) = (tempfile::tempdir().unwrap(), format!("geth-{index}"));
+        let bytes = blocks.iter().map(|built| {
+            Block::from_payload(built.payload.clone(), &built.sidecar).unwrap().to_rlp()
+        });
+        import(folder.path(), &name, builder.genesis_json(), bytes);
+        let geth = Geth::start(folder.path(), &name, &["--port", "0", "--cache", "64"]);
+        let head = geth.eval("eth.getBlock('latest').hash");
+        assert_eq!(head, json!(blocks[15].hash), "{fork:?}");
     }
 }
 

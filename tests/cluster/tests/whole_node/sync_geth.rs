@@ -6,31 +6,17 @@ use flate2::read::MultiGzDecoder;
 use serde_json::json;
 use std::{
     fs::File,
-    io::{Read, Write},
-    path::Path,
+    io::Read,
     time::{Duration, Instant},
 };
 use tandem_chain::{Block, Payload, PayloadSidecar};
 use tandem_cluster::Config;
 use tandem_cluster_tests::{Corpus, Node, Recorded};
-use tandem_testkit::geth::{Geth, is_installed, run};
+use tandem_testkit::geth::{Geth, import, is_installed};
 use tokio::time::sleep;
 
 /// Longest wait for anything.
 const WAIT_MAX: Duration = Duration::from_secs(120);
-
-/// Imports the chain and starts a geth that serves it.
-fn serve(folder: &Path, genesis: &str, chain: &[Block]) -> Geth {
-    let (genesis_file, chain_file) = (folder.join("genesis.json"), folder.join("chain.rlp"));
-    std::fs::write(&genesis_file, genesis).unwrap();
-    let mut file = File::create(&chain_file).unwrap();
-    for block in chain {
-        file.write_all(&block.to_rlp()).unwrap();
-    }
-    run(folder, "geth", "init", &[&genesis_file]);
-    run(folder, "geth", "import", &[&chain_file]);
-    Geth::start(folder, "geth", &["--port", "0", "--syncmode", "full", "--cache", "64"])
-}
 
 fn block(recorded: Recorded) -> Block {
     let Recorded { params, .. } = recorded;
@@ -57,7 +43,9 @@ async fn a_node_syncs_from_geth_over_a_restart() {
     let chain: Vec<Block> = corpus.payloads().map(block).collect();
     let (tip, finalized) = (chain[chain.len() - 1].id.hash, chain[chain.len() / 2].id.hash);
     assert_eq!(tip, corpus.head_hash);
-    let geth = serve(folder.path(), &genesis, &chain);
+    import(folder.path(), "geth", &genesis, chain.iter().map(Block::to_rlp));
+    let args = ["--port", "0", "--syncmode", "full", "--cache", "64"];
+    let geth = Geth::start(folder.path(), "geth", &args);
     assert_eq!(geth.eval("eth.getBlock('latest').hash"), json!(tip), "geth's head");
 
     let mut config = Config { with_sessions: true, ..Config::default() };
