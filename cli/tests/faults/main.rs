@@ -1,6 +1,6 @@
 //! Injects faults into a cluster while payloads flow: processes are killed and paused, connections
-//! are reset, a worker lies, the disk is full. The chain goes on by itself, no block that was
-//! answered VALID is lost, and no verdict is wrong.
+//! are reset, a worker lies, the disk is full, a node dies while it syncs. The chain goes on by
+//! itself, no block that was answered VALID is lost, and no verdict is wrong.
 //!
 //! The long form, for the table in docs/cluster.md:
 //!
@@ -16,11 +16,13 @@ mod liar;
 mod replay;
 mod table;
 mod through_six;
+mod through_sync;
 mod through_wires;
 
 use std::{path::Path, time::Duration};
 use table::Table;
 use tandem_bus_tests::NatsServer;
+use tandem_testkit::geth::is_installed;
 use through_six::{Fault, Nats};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -87,6 +89,17 @@ async fn an_executor_lives_through_resets_of_its_connections_and_a_full_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_syncs_lives_through_its_own_death_and_that_of_peers() {
+    if !is_installed() {
+        return;
+    }
+    let _alone = alone().await;
+    let mut table = Table::default();
+    through_sync::run(seed(), 2, &mut table).await;
+    eprintln!("{table}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_lies_makes_no_block_invalid() {
     let _alone = alone().await;
     let mut table = Table::default();
@@ -98,6 +111,19 @@ async fn a_worker_that_lies_makes_no_block_invalid() {
 async fn a_payload_built_beside_a_worker_that_lies_is_valid() {
     let _alone = alone().await;
     liar::build(seed()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes"]
+async fn all_faults_of_sync_at_least_twenty_times() {
+    if !is_installed() {
+        return;
+    }
+    let _alone = alone().await;
+    let mut table = Table::default();
+    let rounds = number("TANDEM_ROUNDS", 20);
+    through_sync::run(seed(), rounds.try_into().unwrap(), &mut table).await;
+    eprintln!("{table}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

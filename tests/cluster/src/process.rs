@@ -22,13 +22,19 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a node on free ports; its log goes to a file in `folder`.
+    /// Starts a node without peers on free ports; its log goes to a file in `folder`.
     pub async fn start(binary: &Path, folder: &Path, genesis: &Path) -> Self {
+        Self::start_with(binary, folder, genesis, &["--disable-sessions"]).await
+    }
+
+    /// Starts a node with further arguments.
+    pub async fn start_with(binary: &Path, folder: &Path, genesis: &Path, args: &[&str]) -> Self {
         let (secret, log) = (folder.join("jwt.hex"), folder.join("node.log"));
         let file = File::create(&log).unwrap();
         let child = Command::new(binary)
             .args(["node", "--authrpc.port", "0", "--http.port", "0", "--log.filter", "info"])
             .arg("--disable-discovery")
+            .args(args)
             .arg("--datadir")
             .arg(folder.join("data"))
             .arg("--genesis")

@@ -97,6 +97,12 @@ impl Geth {
         self.wait("end", |geth| geth.process.try_wait().unwrap().is_some());
     }
 
+    /// Kills the process with SIGKILL.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
     fn wait(&mut self, what: &str, mut is_there: impl FnMut(&mut Self) -> bool) {
         let end = Instant::now() + WAIT_MAX;
         while !is_there(self) {
