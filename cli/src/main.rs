@@ -14,6 +14,8 @@ mod enr;
 mod environment;
 mod execute_witness;
 mod executor;
+mod export_era;
+mod hashed;
 mod health;
 mod http_client;
 mod import;
@@ -72,8 +74,11 @@ struct Cli {
 enum Command {
     /// Write a genesis into an empty data directory
     Init(init::Args),
-    /// Import blocks from files that geth's export wrote, including those from before the merge
+    /// Import blocks from files that geth's export wrote, or from history files (era1, ere)
+    #[command(visible_alias = "import-era")]
     Import(import::Args),
+    /// Write the chain into history files (era1, ere)
+    ExportEra(export_era::Args),
     /// Run all six services in this process
     Node(node::Args),
     /// Run the six services as processes on this machine, with a NATS server where there is one
@@ -127,6 +132,7 @@ impl Command {
         match self {
             Self::Init(_)
             | Self::Import(_)
+            | Self::ExportEra(_)
             | Self::Node(_)
             | Self::Cluster(_)
             | Self::StorageWriter(_)
@@ -166,6 +172,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Init(args) => init::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::ExportEra(args) => export_era::run(&args),
         Command::Node(args) => node::run(args),
         Command::Cluster(args) => {
             // Matches of the command itself: the flags that were given, and their sources.

@@ -1,13 +1,15 @@
-//! Imports blocks from a file that geth's `export` wrote: the RLP of the blocks in sequence,
-//! optionally in gzip.
+//! Imports blocks from a file: the RLP of the blocks in sequence, as geth's `export` writes it,
+//! optionally in gzip, or a history file, era1 or ere.
 
 use flate2::bufread::MultiGzDecoder;
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read, Seek},
+    ops::Range,
     path::Path,
 };
 use tandem_chain::{Block, BlockError};
+use tandem_era::is_era;
 use tandem_executor::{BlockTag, Handle, Status};
 use tandem_primitives::{B256, BlockId};
 
@@ -47,6 +49,9 @@ pub enum ImportError {
         /// The rule that the block breaks.
         error: BlockError,
     },
+    /// A history file is damaged, or its blocks are not those of its accumulator.
+    #[error(transparent)]
+    History(#[from] tandem_era::Error),
     /// The file starts with the genesis of another chain.
     #[error("block {got} of the file is not the genesis {want}")]
     OtherGenesis {
@@ -83,20 +88,37 @@ pub enum ImportError {
 
 /// Reader of the blocks in a file, one by one.
 pub struct BlockFile {
-    reader: Box<dyn BufRead + Send>,
+    source: Source,
     offset: u64,
 }
 
+enum Source {
+    /// RLP of blocks.
+    Sequence(Box<dyn BufRead + Send>),
+    /// History file, the root by which it is named, and the numbers of the blocks that are left.
+    History { reader: tandem_era::Reader<BufReader<File>>, root: B256, left: Range<u64> },
+}
+
 impl BlockFile {
-    /// Opens a file of blocks. Gzip is recognised by its first bytes.
+    /// Opens a file of blocks. Gzip and history files are recognised by their first bytes. The
+    /// headers of a history file are checked as a whole.
     ///
     /// # Errors
-    /// Returns the error of the operating system if the file cannot be opened.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        Self::new(BufReader::new(File::open(path)?))
+    /// [`ImportError::Read`], [`ImportError::History`].
+    pub fn open(path: &Path) -> Result<Self, ImportError> {
+        let read_error = |error| ImportError::Read { offset: 0, error };
+        let mut file = BufReader::new(File::open(path).map_err(read_error)?);
+        if !is_era(file.fill_buf().map_err(read_error)?) {
+            return Self::new(file).map_err(read_error);
+        }
+        file.rewind().map_err(read_error)?;
+        let mut reader = tandem_era::Reader::new(file)?;
+        let root = reader.check()?;
+        let left = reader.numbers();
+        Ok(Self { source: Source::History { reader, root, left }, offset: 0 })
     }
 
-    /// Reads blocks from any reader.
+    /// Reads blocks in sequence from any reader.
     ///
     /// # Errors
     /// Returns an error if the first bytes cannot be read.
@@ -105,7 +127,16 @@ impl BlockFile {
             true => Box::new(BufReader::new(MultiGzDecoder::new(reader))),
             false => Box::new(reader),
         };
-        Ok(Self { reader, offset: 0 })
+        Ok(Self { source: Source::Sequence(reader), offset: 0 })
+    }
+
+    /// Returns the root by which a history file is named, `None` for other files: the accumulator
+    /// of era1, the hash of the last block of ere.
+    pub fn root(&self) -> Option<B256> {
+        match &self.source {
+            Source::History { root, .. } => Some(*root),
+            Source::Sequence(_) => None,
+        }
     }
 
     /// Returns the number of bytes of the (unpacked) file that have been read.
@@ -116,42 +147,52 @@ impl BlockFile {
     /// Returns the next block, or `None` at the end of the file.
     ///
     /// # Errors
-    /// [`ImportError::Read`], [`ImportError::NoBlock`], [`ImportError::Malformed`].
+    /// [`ImportError::Read`], [`ImportError::NoBlock`], [`ImportError::Malformed`],
+    /// [`ImportError::History`].
     pub fn next_block(&mut self) -> Result<Option<Block>, ImportError> {
-        let offset = self.offset;
-        let Some(rlp) = self.next_item()? else { return Ok(None) };
-        self.offset += rlp.len() as u64;
+        let (offset, rlp) = match &mut self.source {
+            Source::Sequence(reader) => {
+                let offset = self.offset;
+                let Some(rlp) = next_item(reader, offset)? else { return Ok(None) };
+                self.offset += rlp.len() as u64;
+                (offset, rlp)
+            }
+            Source::History { reader, left, .. } => {
+                let Some(number) = left.next() else { return Ok(None) };
+                self.offset = reader.offset(number);
+                (self.offset, reader.block(number)?)
+            }
+        };
         let block =
             Block::from_rlp(&rlp).map_err(|error| ImportError::Malformed { offset, error })?;
         Ok(Some(block))
     }
+}
 
-    /// Returns the next RLP list with its header.
-    fn next_item(&mut self) -> Result<Option<Vec<u8>>, ImportError> {
-        let offset = self.offset;
-        let read_error = |error| ImportError::Read { offset, error };
-        let no_block = |reason| ImportError::NoBlock { offset, reason };
-        let Some(&first) = self.reader.fill_buf().map_err(read_error)?.first() else {
-            return Ok(None);
-        };
-        // A block has more than 55 bytes, so its length stands after the first byte.
-        let length_len = match first {
-            0xf8.. => usize::from(first - 0xf7),
-            _ => return Err(no_block(format!("it starts with {first:#04x}"))),
-        };
-        let mut rlp = vec![0; 1 + length_len];
-        self.reader.read_exact(&mut rlp).map_err(read_error)?;
-        let length = rlp[1..].iter().fold(0, |length: u64, &byte| length << 8 | u64::from(byte));
-        if length > BLOCK_LEN_MAX {
-            return Err(no_block(format!("it has {length} bytes")));
-        }
-        // The buffer grows with the bytes that are there, not to the length that the header claims.
-        let read = self.reader.by_ref().take(length).read_to_end(&mut rlp).map_err(read_error)?;
-        if read as u64 != length {
-            return Err(read_error(io::ErrorKind::UnexpectedEof.into()));
-        }
-        Ok(Some(rlp))
+/// Returns the next RLP list with its header.
+fn next_item(reader: &mut impl BufRead, offset: u64) -> Result<Option<Vec<u8>>, ImportError> {
+    let read_error = |error| ImportError::Read { offset, error };
+    let no_block = |reason| ImportError::NoBlock { offset, reason };
+    let Some(&first) = reader.fill_buf().map_err(read_error)?.first() else {
+        return Ok(None);
+    };
+    // A block has more than 55 bytes, so its length stands after the first byte.
+    let length_len = match first {
+        0xf8.. => usize::from(first - 0xf7),
+        _ => return Err(no_block(format!("it starts with {first:#04x}"))),
+    };
+    let mut rlp = vec![0; 1 + length_len];
+    reader.read_exact(&mut rlp).map_err(read_error)?;
+    let length = rlp[1..].iter().fold(0, |length: u64, &byte| length << 8 | u64::from(byte));
+    if length > BLOCK_LEN_MAX {
+        return Err(no_block(format!("it has {length} bytes")));
     }
+    // The buffer grows with the bytes that are there, not to the length that the header claims.
+    let read = reader.by_ref().take(length).read_to_end(&mut rlp).map_err(read_error)?;
+    if read as u64 != length {
+        return Err(read_error(io::ErrorKind::UnexpectedEof.into()));
+    }
+    Ok(Some(rlp))
 }
 
 /// Progress of an import.

@@ -25,6 +25,7 @@
 mod check;
 mod config;
 mod forks;
+mod history;
 mod http;
 mod import;
 mod peer_methods;
@@ -41,6 +42,7 @@ mod traces;
 
 pub use check::check;
 pub use config::{Config, ConfigError, Ports};
+pub use history::{Export, ExportError};
 pub use import::{BlockFile, ImportError, Imported, import};
 pub use peers::{Peers, Surroundings};
 pub use policies::follow_policies;

@@ -70,7 +70,7 @@ pub use premerge::{
 };
 pub use receipt::{
     Receipt, ReceiptBuilder, ReceiptsTrie, decode_receipts, encode_receipts, network_receipts,
-    receipts_root,
+    receipts_root, trie_receipts,
 };
 pub use spec::{
     BlockRules, ChainSpec, DaoFork, ForkPoints, GenesisError, UnsupportedFork, is_merged,

@@ -183,6 +183,26 @@ pub fn network_receipts(stored: &Bytes) -> Result<Bytes, alloy_rlp::Error> {
     Ok(out.into())
 }
 
+/// Returns the receipts of a block as the receipts trie holds them, with bloom filters, from the
+/// bytes of [`encode_receipts`]: a list, in which those of typed transactions are strings.
+///
+/// # Errors
+/// The error of the decoder.
+pub fn trie_receipts(stored: &[u8]) -> Result<Bytes, alloy_rlp::Error> {
+    let mut content = Vec::new();
+    for receipt in decode_receipts(stored)? {
+        let encoded = receipt.encode_with_bloom(&receipt.bloom());
+        match receipt.tx_type {
+            TxType::Legacy => content.extend_from_slice(&encoded),
+            _ => encoded[..].encode(&mut content),
+        }
+    }
+    let mut out = Vec::with_capacity(content.len() + 9);
+    alloy_rlp::Header { list: true, payload_length: content.len() }.encode(&mut out);
+    out.extend_from_slice(&content);
+    Ok(out.into())
+}
+
 /// Decodes receipts encoded by [`encode_receipts`].
 ///
 /// # Errors
