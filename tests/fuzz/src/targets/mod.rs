@@ -3,9 +3,11 @@
 mod block;
 mod discovery;
 mod genesis;
+mod history;
 mod network_form;
 mod node_list;
 mod payload;
+mod peer_message;
 mod proto;
 mod records;
 mod rpc;
@@ -18,7 +20,7 @@ mod witness;
 use crate::Target;
 
 /// All targets.
-pub const ALL: [Target; 19] = [
+pub const ALL: [Target; 21] = [
     rpc::ENGINE,
     rpc::ETH,
     payload::TARGET,
@@ -35,6 +37,8 @@ pub const ALL: [Target; 19] = [
     discovery::PACKET,
     discovery::RECORD,
     node_list::TARGET,
+    peer_message::TARGET,
+    history::TARGET,
     sidecar::TARGET,
     records::TARGET,
     traces::TARGET,
