@@ -30,7 +30,7 @@ use tracing::{info, warn};
 /// Time between looks at deadlines and at the list of sessions.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Time between two calls for the list of sessions.
+/// Time between two calls for the list of sessions, once there are any.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 
 /// Number of blocks in the engine's mailbox. More would make a payload wait.
@@ -73,6 +73,7 @@ pub struct Actor {
     is_leading: bool,
     listed: Option<Duration>,
     is_listing: bool,
+    has_peers: bool,
     pace: Pace,
     /// Blocks that wait while kept ones are executed.
     held: VecDeque<(BlockId, Checked)>,
@@ -97,6 +98,7 @@ impl Actor {
             is_leading: false,
             listed: None,
             is_listing: false,
+            has_peers: false,
             pace: Pace::default(),
             held: VecDeque::new(),
         }
@@ -149,7 +151,8 @@ impl Actor {
     /// Looks at what time alone changes.
     fn look(&mut self) {
         let now = self.now();
-        let is_due = self.listed.is_none_or(|listed| listed + LIST_EVERY <= now);
+        let every = if self.has_peers { LIST_EVERY } else { TICK };
+        let is_due = self.listed.is_none_or(|listed| listed + every <= now);
         if is_due && !self.is_listing && self.state.goal().is_some() {
             (self.listed, self.is_listing) = (Some(now), true);
             let sessions = self.sessions.clone();
@@ -285,7 +288,7 @@ impl Actor {
                 Answer::Failed(failure) => self.state.failed(now, request, failure),
             },
             Event::Sessions(sessions) => {
-                self.is_listing = false;
+                (self.is_listing, self.has_peers) = (false, !sessions.is_empty());
                 gauge!(names::PEERS).set(sessions.len() as f64);
                 let peers = sessions.into_iter().map(|session| (session.id, session.range));
                 self.state.set_peers(peers);
