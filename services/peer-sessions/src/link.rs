@@ -10,7 +10,7 @@ use tandem_proto::peer_sessions::Direction;
 use tandem_rlpx::{
     DISCONNECT, Decoder, DisconnectReason, Encoder, HEADER_BYTES, HELLO, Hello, Initiator, Limits,
     Message, Offer, Opened, PING, PONG, SIZE_BYTES, Shared, accept, decode_disconnect,
-    encode_disconnect, is_empty_list, negotiate, packet_bytes,
+    encode_disconnect, negotiate, packet_bytes,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -125,7 +125,7 @@ impl Link {
                 DISCONNECT => {
                     return Err(SessionError::Remote(decode_disconnect(&message.content)?));
                 }
-                PING if bytes_max.is_some() && is_empty_list(&message.content) => {
+                PING if bytes_max.is_some() => {
                     self.writer.send(PONG, &EMPTY).await?;
                 }
                 _ => return Ok(message),

@@ -33,7 +33,6 @@ use tandem_proto::{
 };
 use tandem_rlpx::{
     self as rlpx, DISCONNECT, DisconnectReason, PING, PONG, Shared, decode_disconnect,
-    is_empty_list,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -385,10 +384,9 @@ impl Session {
             DISCONNECT => {
                 return Err(SessionError::Remote(decode_disconnect(&message.content)?));
             }
-            PING if is_empty_list(&message.content) => {
-                return self.send(PONG, EMPTY.to_vec()).await;
-            }
-            PONG if is_empty_list(&message.content) => return Ok(()),
+            // The content has no meaning. Some clients send an empty string, others an empty list.
+            PING => return self.send(PONG, EMPTY.to_vec()).await,
+            PONG => return Ok(()),
             _ => {}
         }
         let Some(number) = self.shared.number(message.id) else {

@@ -178,6 +178,18 @@ fn messages_out_of_turn_end_the_session() {
     assert_eq!(wire.reason(), Some(Reason::Protocol));
 }
 
+/// Clients differ in the content of pings and of their answers, which has no meaning.
+#[test]
+fn a_ping_or_pong_of_any_content_keeps_the_session() {
+    let node = node();
+    let mut wire = Wire::established(&node, key(2));
+    for content in [&[0xc0][..], &[0x80], &[], &[0xc1, 7]] {
+        wire.send(PONG, content);
+        wire.send(PING, content);
+        while wire.try_receive().expect("the session stays").id != PONG {}
+    }
+}
+
 #[test]
 fn a_damaged_frame_ends_the_session() {
     let node = node();

@@ -42,5 +42,5 @@ pub use handshake::{HANDSHAKE_BYTES_MAX, Initiator, Opened, SIZE_BYTES, accept, 
 pub use message::{Decoder, Encoder, Limits, MESSAGE_BYTES_MAX, Message};
 pub use p2p::{
     CLIENT_NAME_BYTES_MAX, DISCONNECT, DisconnectReason, HELLO, HELLO_BYTES_MAX, Hello, PING, PONG,
-    VERSION, decode_disconnect, encode_disconnect, is_empty_list,
+    VERSION, decode_disconnect, encode_disconnect,
 };

@@ -182,11 +182,6 @@ pub fn decode_disconnect(mut content: &[u8]) -> Result<DisconnectReason, Error> 
     Ok(DisconnectReason::from_number(number))
 }
 
-/// Returns whether the content is that of a ping or of its answer.
-pub fn is_empty_list(content: &[u8]) -> bool {
-    content == [alloy_rlp::EMPTY_LIST_CODE]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
