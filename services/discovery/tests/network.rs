@@ -243,3 +243,42 @@ fn a_node_that_comes_back_under_another_address_is_found_there() {
     assert!(others >= 8, "{others} of 11 know the new address");
     assert_eq!(network.hosts[5].state.external(), Some(moved));
 }
+
+/// Returns the packets that one node has sent by the end of each minute. It gets no peers; the others
+/// have enough, and some of them fall silent.
+fn sent_by_minute(lookups: Lookups, size: usize, silent: usize, minutes: u64) -> Vec<u64> {
+    let mut network = Network::with(&Config { lookups, ..Config::default() }, size, 0.01);
+    for index in 1..size {
+        network.step(index, Input::Target(1.0));
+    }
+    let mut sent = Vec::new();
+    for minute in 1..=minutes {
+        network.run_until(Duration::from_secs(60 * minute));
+        sent.push(network.hosts[0].state.counters().sent);
+        for index in size - silent..size {
+            network.places.remove(&address(index));
+        }
+    }
+    sent
+}
+
+#[test]
+fn a_node_without_peers_never_sends_more_than_under_the_legacy_policy() {
+    for (size, silent) in [(2, 0), (12, 0), (12, 6), (60, 0), (60, 20)] {
+        let [own, legacy] = [Lookups::Kademlia, Lookups::Legacy]
+            .map(|lookups| sent_by_minute(lookups, size, silent, 2));
+        eprintln!("{size} nodes, {silent} silent: {own:?} {legacy:?}");
+        let exceeds = own.iter().zip(&legacy).any(|(own, legacy)| own > legacy);
+        assert!(!exceeds, "{size} nodes, {silent} silent: {own:?}, legacy {legacy:?}");
+    }
+}
+
+#[test]
+fn a_node_whose_sessions_all_fail_is_quiet_after_ten_minutes() {
+    for size in [12, 60] {
+        let sent = sent_by_minute(Lookups::Kademlia, size, 0, 12);
+        let per_minute = (sent[11] - sent[9]) as f64 / 2.0;
+        eprintln!("{size} nodes: {per_minute} packets a minute {sent:?}");
+        assert!(per_minute < 60.0, "{size} nodes: {sent:?}");
+    }
+}

@@ -19,6 +19,7 @@ mod limits;
 mod local;
 mod lookup;
 mod packets;
+mod questions;
 mod quests;
 pub(crate) mod reach;
 mod recent;
@@ -30,6 +31,7 @@ use external::External;
 use limits::Limits;
 use local::Local;
 use lookup::{K, Lookup};
+use questions::Questions;
 use quests::{Quest, Want};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use recent::Recent;
@@ -188,6 +190,9 @@ pub struct State {
     seeding: bool,
     /// Whether a quest of the lookup ended, or nodes were added to it.
     lookup_moved: bool,
+    questions: Questions,
+    /// Time at which the lookup may ask again, if it waits for that.
+    questions_due: Option<Duration>,
     enr_span: Option<Span>,
     quests: Vec<Quest>,
     bootnodes: Vec<Node>,
@@ -236,6 +241,8 @@ impl State {
             lookup: None,
             seeding: false,
             lookup_moved: false,
+            questions: Questions::default(),
+            questions_due: None,
             enr_span: None,
             quests: Vec::new(),
             bootnodes: Vec::new(),
@@ -282,7 +289,8 @@ impl State {
     /// Returns when [`Input::Timer`] is due if no event comes before.
     pub fn deadline(&self) -> Duration {
         let lookup = self.lookup.as_ref().map(|lookup| lookup.deadline);
-        let others = [self.endpoints.next_timeout(), self.next_settled(), lookup];
+        let others =
+            [self.endpoints.next_timeout(), self.next_settled(), lookup, self.questions_due];
         others.into_iter().flatten().fold(self.schedule.next(), Duration::min)
     }
 
@@ -325,6 +333,7 @@ impl State {
         if self.lookup.as_ref().is_some_and(|lookup| lookup.deadline <= now) {
             self.end_lookup();
         }
+        self.lookup_moved |= self.questions_due.take_if(|due| *due <= now).is_some();
         while let Some(turn) = self.schedule.due(now) {
             self.begin_turn(turn);
         }
@@ -444,7 +453,7 @@ impl State {
 
     /// Asks further nodes, or ends the lookup when it is done.
     fn drive_lookup(&mut self) {
-        while let Some(node) = self.lookup.as_mut().and_then(Lookup::next) {
+        while let Some(node) = self.next_asked() {
             self.begin_quest(node, Want::Nodes);
         }
         if self.lookup.as_mut().is_some_and(Lookup::is_finished) {
@@ -452,7 +461,26 @@ impl State {
         }
     }
 
+    /// Returns the node that the lookup asks next, if one may be asked now. The other policies ask
+    /// at the pace of their timers.
+    fn next_asked(&mut self) -> Option<Node> {
+        let lookup = self.lookup.as_mut()?;
+        if self.config.lookups != Lookups::Kademlia {
+            return lookup.next();
+        }
+        if let Err(due) = self.questions.take(self.now.elapsed) {
+            self.questions_due = Some(due);
+            return None;
+        }
+        let next = lookup.next();
+        if next.is_none() {
+            self.questions.give_back();
+        }
+        next
+    }
+
     fn end_lookup(&mut self) {
+        self.questions_due = None;
         if let Some(lookup) = self.lookup.take() {
             lookup.record();
             self.schedule.end_lookup();

@@ -5,8 +5,12 @@
 //! the pause between turns. Lookups that find nothing new double that pause each time, as a network
 //! of twelve nodes has no thirteenth, however often it is searched.
 //!
+//! Many lookups during which the number of peers has not grown do so too. Otherwise a node whose
+//! sessions all fail would search a large network for ever, as there is always something new in it.
+//!
 //! ```text
 //!   something new, peers lost, own address changed ──► the shortest pause
+//!   more peers than before ──► the shortest pause of this share
 //!   nothing new ──► twice as long ──► … ──► the pause of maintenance
 //!   no node answers ──► twice as long ──► … ──► the pause of missing peers, until one answers
 //! ```
@@ -30,6 +34,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const SINGLES: u32 = 8;
 /// Number of doublings after which lookups ask fewer nodes.
 const DOUBLINGS_TO_REST: u32 = 2;
+/// Number of lookups without a further peer that double the pause.
+const FRUITLESS: u32 = 32;
 /// Shortest time between two events, other than new nodes, that make lookups frequent again. A
 /// network that loses packets loses nodes and finds them again all the time.
 const WAKE_EVERY: Duration = Duration::from_secs(120);
@@ -69,6 +75,10 @@ pub struct Schedule {
     turn: Turn,
     /// Number of lookups in a row that found nothing new.
     barren: u32,
+    /// Number of lookups since there were more peers than before.
+    fruitless: u32,
+    /// Highest completion since lookups were last made frequent again.
+    best: f64,
     /// Whether something new was found since the last lookup ended.
     found: bool,
     /// Whether a node answered since the last lookup ended.
@@ -96,6 +106,8 @@ impl Schedule {
             enrs: config.lookups.has_two_timers().then(timer),
             turn: Turn::Nodes,
             barren: 0,
+            fruitless: 0,
+            best: 0.0,
             found: false,
             heard: false,
             alone: false,
@@ -138,7 +150,7 @@ impl Schedule {
 
     fn doublings(&self) -> u32 {
         let per_doubling = if self.lookups == Lookups::Single { SINGLES } else { 1 };
-        self.barren / per_doubling
+        (self.barren / per_doubling).max(self.fruitless / (FRUITLESS * per_doubling))
     }
 
     /// Sets the completion of the target. Lost peers cause a lookup at once. With two timers, each
@@ -146,6 +158,9 @@ impl Schedule {
     pub fn hear(&mut self, now: Duration, completion: f64) {
         let fell = completion < self.completion;
         self.completion = completion;
+        if completion > self.best {
+            (self.best, self.fruitless) = (completion, 0);
+        }
         if fell {
             self.wake(now);
         } else {
@@ -157,7 +172,7 @@ impl Schedule {
     /// moment ago.
     pub fn wake(&mut self, now: Duration) {
         if self.may_wake(now) {
-            self.barren = 0;
+            (self.barren, self.fruitless, self.best) = (0, 0, self.completion);
         }
         if self.enrs.is_none() {
             self.timer.next = now;
@@ -195,6 +210,7 @@ impl Schedule {
     /// Records that a lookup has ended.
     pub fn end_lookup(&mut self) {
         self.alone = !mem::take(&mut self.heard);
+        self.fruitless = self.fruitless.saturating_add(1);
         self.barren = if mem::take(&mut self.found) { 0 } else { self.barren.saturating_add(1) };
         self.pace();
     }
@@ -299,6 +315,41 @@ mod tests {
         schedule.hear(Duration::from_secs(1_201), 0.1);
         assert_eq!(schedule.next(), Duration::from_secs(1_201));
         assert!(turns(&mut schedule, 1_201, 1_210, true) >= 6);
+    }
+
+    #[test]
+    fn a_network_that_always_has_something_new_is_searched_less_until_there_is_a_peer() {
+        let mut schedule = Schedule::new(&Config::default());
+        // Each lookup finds nodes, and no node accepts a session.
+        let mut lookups = |schedule: &mut Schedule, from: u64, to: u64| {
+            let (mut now, mut count) = (Duration::from_secs(from).max(schedule.next()), 0);
+            while now < Duration::from_secs(to) {
+                if schedule.due(now) == Some(Turn::Nodes) {
+                    schedule.hear_node(now);
+                    schedule.find();
+                    schedule.end_lookup();
+                    count += 1;
+                }
+                now = schedule.next();
+            }
+            count
+        };
+        assert_eq!(lookups(&mut schedule, 0, 30), 30, "as often as before at the start");
+        assert!(!schedule.is_resting());
+        lookups(&mut schedule, 30, 600);
+        assert!(schedule.is_resting());
+        assert!(lookups(&mut schedule, 600, 660) <= 4);
+        // A peer shows that sessions are possible. A change below the best does not.
+        schedule.hear(Duration::from_secs(700), 0.02);
+        assert!(lookups(&mut schedule, 700, 730) >= 29);
+        lookups(&mut schedule, 730, 1_500);
+        schedule.hear(Duration::from_secs(1_500), 0.0);
+        lookups(&mut schedule, 1_500, 1_510);
+        schedule.hear(Duration::from_secs(1_510), 0.02);
+        let before = schedule.fruitless;
+        schedule.hear(Duration::from_secs(1_511), 0.01);
+        schedule.hear(Duration::from_secs(1_512), 0.02);
+        assert_eq!(schedule.fruitless, before);
     }
 
     #[test]
