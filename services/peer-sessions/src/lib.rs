@@ -13,7 +13,8 @@
 //!   answer it.
 //! * **Inputs.** Connections; [`ChainStatus`] of the own chain; peers to dial, from the
 //!   configuration and from peer-table.
-//! * **Outputs.** Answers; the number of connected peers, for peer-table.
+//! * **Outputs.** Answers; the number of connected peers, for peer-table. Callers in other
+//!   processes call over gRPC ([`grpc`]).
 //! * **Overload.** A connection beyond a limit is closed before a byte is read. A handshake has one
 //!   deadline for all of it, so a peer gains no time by sending single bytes. A session is read at
 //!   the pace of [`Config::messages_per_second_max`], and not while
@@ -35,6 +36,7 @@ mod chain;
 mod config;
 mod dial;
 mod error;
+pub mod grpc;
 mod link;
 mod metrics;
 mod service;

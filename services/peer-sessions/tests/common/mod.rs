@@ -288,6 +288,17 @@ impl Wire {
         self.try_receive().unwrap()
     }
 
+    /// Reads until the node asks for bodies (message 5 of eth).
+    pub fn receive_request(&mut self) {
+        loop {
+            match self.receive() {
+                Message { id: PING, .. } => self.send(PONG, &[0xc0]),
+                Message { id, .. } if id == 16 + 5 => return,
+                _ => {}
+            }
+        }
+    }
+
     /// Reads until the node ends the session, and returns its reason.
     pub fn reason(&mut self) -> Option<DisconnectReason> {
         loop {

@@ -78,7 +78,10 @@ const SECTIONS: [(&str, &str, fn()); 13] = [
         tandem_blob_validator_client::describe_metrics();
     }),
     ("discovery", "tandem_discovery_", tandem_discovery::describe_metrics),
-    ("peer-sessions", "tandem_peer_sessions_", tandem_peer_sessions::describe_metrics),
+    ("peer-sessions", "tandem_peer_sessions_", || {
+        tandem_peer_sessions::describe_metrics();
+        tandem_peer_sessions_client::describe_metrics();
+    }),
     ("peer-table", "tandem_peer_table_", || {
         tandem_peer_table::describe_metrics();
         tandem_peer_table_client::describe_metrics();

@@ -1,0 +1,97 @@
+//! Sessions as a gRPC service.
+
+use std::{future::Future, io, sync::Arc};
+use tandem_proto::{
+    access::permits,
+    limits::SESSIONS_MESSAGE_BYTES_MAX,
+    peer_sessions::{Fetch, Misconduct, PeerId, PeerSessionsApi},
+    wire::{
+        DESCRIPTORS,
+        peer_sessions::v1::{
+            self,
+            peer_sessions_server::{self as generated, PeerSessionsServer},
+        },
+    },
+};
+use tandem_rpc::{Host, Identity, Limits};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+/// Limits of a connection. Answers are large and requests small, so small windows do.
+const LIMITS: Limits =
+    Limits { calls_max: 64, stream_window: 256 << 10, connection_window: 1 << 20 };
+
+/// Server that offers a [`PeerSessionsApi`] to clients in other processes.
+pub struct Server {
+    api: Arc<dyn PeerSessionsApi>,
+    identity: Identity,
+}
+
+impl Server {
+    /// Makes a server of these sessions.
+    pub fn new(api: Arc<dyn PeerSessionsApi>) -> Self {
+        Self { api, identity: Identity::default() }
+    }
+
+    /// Sets the identity of the server. If it is proven, callers must prove theirs too.
+    #[must_use]
+    pub fn offered_as(self, identity: Identity) -> Self {
+        Self { identity, ..self }
+    }
+
+    /// Answers calls until `stop` is cancelled. Its health is "not serving" until `ready` ends.
+    ///
+    /// # Errors
+    /// Error of the listener.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        ready: impl Future<Output = ()>,
+        stop: CancellationToken,
+    ) -> io::Result<()> {
+        let service = PeerSessionsServer::new(Service(self.api))
+            .max_decoding_message_size(SESSIONS_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(SESSIONS_MESSAGE_BYTES_MAX);
+        let host = Host {
+            service,
+            descriptors: DESCRIPTORS,
+            limits: LIMITS,
+            identity: self.identity,
+            access: permits,
+            ready,
+            ended: CancellationToken::new(),
+        };
+        host.serve(listener, stop).await
+    }
+}
+
+#[derive(Clone)]
+struct Service(Arc<dyn PeerSessionsApi>);
+
+#[tonic::async_trait]
+impl generated::PeerSessions for Service {
+    async fn list_sessions(
+        &self,
+        _request: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        Ok(Response::new(self.0.sessions().await?.into()))
+    }
+
+    async fn fetch(
+        &self,
+        request: Request<v1::FetchRequest>,
+    ) -> Result<Response<v1::FetchResponse>, Status> {
+        let (peer, fetch) = <(PeerId, Fetch)>::try_from(request.into_inner())?;
+        Ok(Response::new(self.0.fetch(peer, fetch).await?.into()))
+    }
+
+    async fn report(
+        &self,
+        request: Request<v1::ReportRequest>,
+    ) -> Result<Response<v1::ReportResponse>, Status> {
+        let (peer, misconduct) = <(PeerId, Misconduct)>::try_from(request.into_inner())?;
+        self.0.report(peer, misconduct).await?;
+        Ok(Response::new(v1::ReportResponse {}))
+    }
+}
