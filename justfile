@@ -25,7 +25,7 @@ bin:
 demo *ARGS: build
     {{ target }}/release/tandem demo --corpus corpora/demo {{ ARGS }}
 
-# Run the six services as processes, with the flags of `tandem node`, such as --datadir DIR
+# Run the services as processes, with the flags of `tandem node`, such as --datadir DIR
 cluster *ARGS: build
     {{ target }}/release/tandem cluster {{ ARGS }}
 

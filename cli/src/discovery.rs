@@ -41,6 +41,10 @@ pub struct DiscoveryArgs {
     /// UDP port that discovery listens on, 0 for a free one [default: 30303]
     #[arg(long = "discovery.port", value_name = "PORT")]
     pub port: Option<u16>,
+    /// TCP port of the sessions with peers, which is announced [default: that of the sessions in the
+    /// same process, or none]
+    #[arg(long = "discovery.tcp-port", value_name = "PORT")]
+    tcp_port: Option<u16>,
     /// Find nodes over discv5 too, on the same port (in builds with the feature discv5)
     #[arg(long)]
     discv5: bool,
@@ -95,6 +99,7 @@ impl DiscoveryArgs {
     pub fn apply(self, config: &mut tandem_cluster::DiscoveryConfig) {
         config.addr = self.addr.unwrap_or(config.addr);
         config.port = self.port.unwrap_or(config.port);
+        config.tcp_port = self.tcp_port.unwrap_or(config.tcp_port);
         config.network = self.network.or(config.network);
         config.bootnodes.extend(self.bootnodes);
         config.lookups = self.lookups.unwrap_or(config.lookups);

@@ -3,13 +3,14 @@
 use clap::{Arg, Command};
 
 /// Commands that run services. Their flags may come from the environment.
-const SERVICES: [&str; 8] = [
+const SERVICES: [&str; 9] = [
     "node",
     "cluster",
     "storage-writer",
     "multiproof-worker",
     "blob-validator",
     "peer-table",
+    "peer-sessions",
     "discovery",
     "executor",
 ];

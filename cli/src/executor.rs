@@ -25,6 +25,9 @@ pub struct Args {
     /// [default: http://127.0.0.1:9603, https with --tls.ca]
     #[arg(long = "blob-validator", value_name = "URL", value_delimiter = ',')]
     blob_validators: Vec<String>,
+    /// The peer-sessions from whose peers missing blocks are fetched [default: no peers, and no sync]
+    #[arg(long, value_name = "URL")]
+    peer_sessions: Option<String>,
     /// Name of this executor, as logs and other executors know it [default: the host's name]
     #[arg(long, value_name = "NAME", value_parser = check_name)]
     executor_id: Option<String>,
@@ -55,6 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         storage_writer: endpoint(args.storage_writer, 9600, &config.tls),
         workers: args.workers,
         blob_validators,
+        peer_sessions: args.peer_sessions,
     };
     let identity = ExecutorIdentity {
         id: args.executor_id,
@@ -62,7 +66,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         host: reachable_name(),
     };
     let calls = [&links.storage_writer].into_iter().chain(&links.workers);
-    let calls: Vec<_> = calls.chain(&links.blob_validators).cloned().collect();
+    let calls = calls.chain(&links.blob_validators).chain(&links.peer_sessions);
+    let calls: Vec<_> = calls.cloned().collect();
     args.service.calling(calls).run(config, async move |process, config| {
         role::executor(process, config, &ports, &links, identity, client_info()).await
     })

@@ -26,6 +26,7 @@ mod node;
 mod operations;
 mod output;
 mod overlap;
+mod peer_sessions;
 mod peer_table;
 mod profile;
 mod replay;
@@ -91,6 +92,8 @@ enum Command {
     BlobValidator(blob_validator::Args),
     /// Run the table of peers in a process of its own
     PeerTable(peer_table::Args),
+    /// Hold the sessions with peers in a process of their own
+    PeerSessions(peer_sessions::Args),
     /// Run discovery in a process of its own, with the table of peers or over one elsewhere
     Discovery(discovery::Args),
     /// Run the Engine API and the EVM in a process of their own, or stand by for another one
@@ -139,6 +142,7 @@ impl Command {
             | Self::MultiproofWorker(_)
             | Self::BlobValidator(_)
             | Self::PeerTable(_)
+            | Self::PeerSessions(_)
             | Self::Discovery(_)
             | Self::Executor(_)
             | Self::Secrets(_)
@@ -183,6 +187,7 @@ fn main() -> ExitCode {
         Command::MultiproofWorker(args) => multiproof_worker::run(args),
         Command::BlobValidator(args) => blob_validator::run(args),
         Command::PeerTable(args) => peer_table::run(args),
+        Command::PeerSessions(args) => peer_sessions::run(args),
         Command::Discovery(args) => discovery::run(args),
         Command::Executor(args) => executor::run(args),
         Command::Health(args) => health::run(args),

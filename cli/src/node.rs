@@ -79,6 +79,16 @@ impl Args {
         self.disable_discovery
     }
 
+    /// Returns whether sessions are disabled.
+    pub fn disables_sessions(&self) -> bool {
+        self.disable_sessions
+    }
+
+    /// Returns whether the port of sessions was given as a flag.
+    pub fn asks_for_sessions_port(&self) -> bool {
+        self.sessions.port.is_some()
+    }
+
     /// Returns whether discovery's port was given as a flag.
     pub fn asks_for_discovery_port(&self) -> bool {
         self.discovery.port.is_some()

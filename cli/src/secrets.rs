@@ -11,10 +11,11 @@ use std::{
 };
 use tandem_auth::{Secret, create_private};
 
-/// Users of NATS: the six services, and people.
-const NATS_USERS: [&str; 7] = [
+/// Users of NATS: the services, and people.
+const NATS_USERS: [&str; 8] = [
     "discovery",
     "peer-table",
+    "peer-sessions",
     "blob-validator",
     "executor",
     "multiproof-workers",

@@ -111,6 +111,7 @@ mod tests {
             "multiproof-worker",
             "blob-validator",
             "peer-table",
+            "peer-sessions",
             "executor",
             "discovery",
         ] {

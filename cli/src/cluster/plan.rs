@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Flags of the services that this command sets, not the user.
-pub const OURS: [&str; 19] = [
+pub const OURS: [&str; 21] = [
     "datadir",
     "grpc.addr",
     "grpc.port",
@@ -27,6 +27,8 @@ pub const OURS: [&str; 19] = [
     "executor-id",
     "blob-validator",
     "peer-table",
+    "peer-sessions",
+    "sessions.port",
     "authrpc.port",
     "authrpc.jwtsecret",
     "http.port",
@@ -142,6 +144,14 @@ impl Planner<'_> {
             calls.extend(["--worker".into(), at(worker)]);
         }
         calls.extend(["--blob-validator".into(), at(blobs)]);
+        let sessions_port = if args.node.disables_sessions() {
+            None
+        } else {
+            let own = [&datadir[..], &calls[..2], &["--peer-table".into(), at(table)]].concat();
+            let (calls_port, port) = self.sessions(args, own)?;
+            calls.extend(["--peer-sessions".into(), at(calls_port)]);
+            Some(port)
+        };
         let summary = self.executor(args, calls)?;
         if !args.node.disables_discovery() {
             let mut own = [&datadir[..], &["--peer-table".into(), at(table)]].concat();
@@ -152,9 +162,26 @@ impl Planner<'_> {
             if !args.node.asks_for_discovery_port() && UdpSocket::bind((ip, port)).is_err() {
                 own.extend(["--discovery.port".into(), "0".into()]);
             }
+            if let Some(port) = sessions_port.filter(|_| settings.tcp_port == 0) {
+                own.extend(["--discovery.tcp-port".into(), port.to_string().into()]);
+            }
             self.add("discovery", None, 3, own, &["peers.target"], Vec::new())?;
         }
         Ok(summary)
+    }
+
+    /// Adds peer-sessions, and returns the port of its calls and that of the sessions.
+    fn sessions(&mut self, args: &Args, mut own: Vec<OsString>) -> anyhow::Result<(u16, u16)> {
+        let listen = args.node.settings()?.peer_sessions.listen;
+        // Several nodes on one machine are legitimate; a requested port that is in use is an error.
+        let is_taken = || !args.node.asks_for_sessions_port() && TcpListener::bind(listen).is_err();
+        let port = if listen.port() == 0 || is_taken() { self.free_port()? } else { listen.port() };
+        own.extend(["--sessions.port".into(), port.to_string().into()]);
+        let calls = self.free_port()?;
+        own.extend(["--grpc.port".into(), calls.to_string().into()]);
+        let ports = vec![("grpc", calls), ("sessions", port)];
+        self.add("peer-sessions", None, 2, own, &[], ports)?;
+        Ok((calls, port))
     }
 
     fn executor(&mut self, args: &Args, mut own: Vec<OsString>) -> anyhow::Result<String> {

@@ -14,6 +14,7 @@ mod lab;
 mod neighbour;
 mod peers;
 mod profile;
+mod sessions;
 mod six_processes;
 mod standby;
 mod stop;

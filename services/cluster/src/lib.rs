@@ -48,7 +48,7 @@ pub use peers::{Peers, Surroundings};
 pub use policies::follow_policies;
 pub use start::{Cluster, Error};
 pub use sync::start_sync;
-pub use tandem_discovery::{Config as DiscoveryConfig, Network};
+pub use tandem_discovery::{Config as DiscoveryConfig, Network, load_or_create_node_key};
 pub use tandem_executor::{Config as ExecutorConfig, Handle, rpc::ClientInfo};
 pub use tandem_peer_sessions::Config as SessionsConfig;
 pub use tandem_rpc::{EVENT_INTERVAL, Identity, TlsConfig, certificates};

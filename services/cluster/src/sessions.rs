@@ -1,4 +1,4 @@
-//! Sessions with peers over the chain of storage-writer, in the process that they run in.
+//! Sessions with peers over the chain of storage-writer, here or in another process.
 //!
 //! ```text
 //!  chain.head ─► chain-status ── ChainStatus ──► peer-sessions ◄─► peers
@@ -25,8 +25,8 @@ use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// Longest time until a new head is noticed whose event was lost.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Longest time until a new head is noticed whose event was lost, in the process of the executor.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Resources that sessions share with their process.
 pub(crate) struct Surroundings {
@@ -38,6 +38,8 @@ pub(crate) struct Surroundings {
     pub(crate) table: Arc<dyn PeerTableApi>,
     /// Bus with the events of the chain.
     pub(crate) bus: Bus,
+    /// Longest time until a new head is noticed whose event was lost.
+    pub(crate) look_every: Duration,
     /// Cancelled when a thread panics.
     pub(crate) fatal: CancellationToken,
 }
@@ -55,7 +57,7 @@ impl Sessions {
         port_moves: bool,
         within: Surroundings,
     ) -> Result<Self, Error> {
-        let Surroundings { key, storage, table, bus, fatal } = within;
+        let Surroundings { key, storage, table, bus, look_every, fatal } = within;
         // Heads are heard from before the first look on, so none is missed.
         let heads = bus.subscribe(CHAIN_HEAD);
         let chain = ChainReader::open(storage.clone())?;
@@ -77,7 +79,7 @@ impl Sessions {
             started => started?,
         };
         let running = Running::new(fatal);
-        match follow(chain, heads, sender, &running) {
+        match follow(chain, heads, look_every, sender, &running) {
             Ok(()) => Ok(Self { service, chain_status: running }),
             Err(error) => {
                 service.stop();
@@ -107,6 +109,7 @@ impl Sessions {
 fn follow(
     chain: ChainReader,
     mut heads: Subscription,
+    look_every: Duration,
     status: watch::Sender<ChainStatus>,
     running: &Running,
 ) -> io::Result<()> {
@@ -114,7 +117,7 @@ fn follow(
     let stopping = running.stopping().clone();
     running.spawn("chain-status", move || {
         // The look itself blocks, so it stays outside of the runtime.
-        while runtime.block_on(has_news(&mut heads, &stopping)) {
+        while runtime.block_on(has_news(&mut heads, look_every, &stopping)) {
             match chain.status() {
                 Ok(now) => {
                     status.send_if_modified(|before| {
@@ -130,10 +133,14 @@ fn follow(
 }
 
 /// Waits until it is time for a look. Returns `false` when there is to be none.
-async fn has_news(heads: &mut Subscription, stopping: &CancellationToken) -> bool {
+async fn has_news(
+    heads: &mut Subscription,
+    look_every: Duration,
+    stopping: &CancellationToken,
+) -> bool {
     tokio::select! {
         () = stopping.cancelled() => false,
-        head = timeout(LOOK_EVERY, heads.next()) => {
+        head = timeout(look_every, heads.next()) => {
             // Only the newest of the waiting heads counts, and it is read from the chain.
             while heads.try_next().is_some() {}
             !matches!(head, Ok(None))

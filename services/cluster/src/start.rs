@@ -5,7 +5,7 @@ use crate::{
     public::PublicReactor,
     role::{Access, Process, engine_router, http_router, require_storage},
     secret,
-    sessions::{Sessions, Surroundings},
+    sessions::{LOOK_EVERY, Sessions, Surroundings},
     sync::start_sync,
 };
 use std::{io, net::SocketAddr, sync::Arc};
@@ -194,6 +194,7 @@ impl Cluster {
                 storage: storage.clone(),
                 table: peers.clone(),
                 bus: bus.clone(),
+                look_every: LOOK_EVERY,
                 fatal: fatal.clone(),
             };
             let port_moves = config.sessions_port_moves;

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_primitives::{B256, BlockId};
-use tandem_proto::peer_sessions::PeerSessionsApi;
+use tandem_proto::peer_sessions::{self, PeerSessionsApi, Session};
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -48,7 +48,7 @@ const WORKING_MAX: u32 = 600;
 /// Result of work beside the loop.
 enum Event {
     Answered(RequestId, Answer),
-    Sessions(Vec<tandem_proto::peer_sessions::Session>),
+    Sessions(peer_sessions::Result<Vec<Session>>),
     Head(Chosen),
     Reached(B256, Chosen),
     Nothing,
@@ -74,6 +74,8 @@ pub struct Actor {
     listed: Option<Duration>,
     is_listing: bool,
     has_peers: bool,
+    /// Whether the last call for the list failed.
+    is_cut_off: bool,
     pace: Pace,
     /// Blocks that wait while kept ones are executed.
     held: VecDeque<(BlockId, Checked)>,
@@ -99,6 +101,7 @@ impl Actor {
             listed: None,
             is_listing: false,
             has_peers: false,
+            is_cut_off: false,
             pace: Pace::default(),
             held: VecDeque::new(),
         }
@@ -156,10 +159,7 @@ impl Actor {
         if is_due && !self.is_listing && self.state.goal().is_some() {
             (self.listed, self.is_listing) = (Some(now), true);
             let sessions = self.sessions.clone();
-            self.tasks.spawn(async move {
-                let listed = sessions.sessions().await;
-                Event::Sessions(listed.unwrap_or_default())
-            });
+            self.tasks.spawn(async move { Event::Sessions(sessions.sessions().await) });
         }
         let progress = self.state.progress();
         let is_starved = self.executing.is_empty() && self.preparing.is_empty();
@@ -168,6 +168,25 @@ impl Actor {
         }
         if let Some(shown) = self.pace.look(now, &progress, || self.sink.head().number) {
             self.sink.show(shown);
+        }
+    }
+
+    /// Returns the sessions that can be asked: none without peer-sessions. Logs the change.
+    fn listed(&mut self, listed: peer_sessions::Result<Vec<Session>>) -> Vec<Session> {
+        let was_cut_off = std::mem::replace(&mut self.is_cut_off, listed.is_err());
+        match listed {
+            Ok(sessions) => {
+                if was_cut_off {
+                    info!(sessions = sessions.len(), "peers can be asked again");
+                }
+                sessions
+            }
+            Err(error) => {
+                if !was_cut_off {
+                    warn!(%error, "no peer can be asked for blocks");
+                }
+                Vec::new()
+            }
         }
     }
 
@@ -287,7 +306,8 @@ impl Actor {
                 Answer::Impossible(culprit) => self.state.impossible(now, request, culprit),
                 Answer::Failed(failure) => self.state.failed(now, request, failure),
             },
-            Event::Sessions(sessions) => {
+            Event::Sessions(listed) => {
+                let sessions = self.listed(listed);
                 (self.is_listing, self.has_peers) = (false, !sessions.is_empty());
                 gauge!(names::PEERS).set(sessions.len() as f64);
                 let peers = sessions.into_iter().map(|session| (session.id, session.range));

@@ -56,7 +56,7 @@ const HARM: [&str; 4] = [
 ];
 
 /// User, subjects it publishes, subjects it receives: the table in docs/ARCHITECTURE.md.
-const USERS: [(&str, &[&str], &[&str]); 7] = [
+const USERS: [(&str, &[&str], &[&str]); 8] = [
     (
         "executor",
         &[CHAIN_EXECUTED, CHAIN_HEAD, TRACES_SLOW, POLICIES, MAKE[0], MAKE[1], READ[0], READ[1]],
@@ -72,6 +72,7 @@ const USERS: [(&str, &[&str], &[&str]); 7] = [
     ("storage-writer", &[CHAIN_PERSISTED], &[TRACES_SLOW]),
     ("blob-validator", &[BLOBS_VALIDATED], &[TRACES_SLOW]),
     ("peer-table", &[PEERS_TARGET], &[PEERS_DISCOVERED, TRACES_SLOW]),
+    ("peer-sessions", &[], &[CHAIN_HEAD, TRACES_SLOW]),
     ("discovery", &[PEERS_DISCOVERED], &[PEERS_TARGET, CHAIN_HEAD, TRACES_SLOW]),
 ];
 

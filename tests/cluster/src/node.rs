@@ -136,6 +136,11 @@ impl Node {
         drop(folder);
     }
 
+    /// Returns its data directory.
+    pub fn datadir(&self) -> PathBuf {
+        datadir(&self.folder)
+    }
+
     /// Returns the path of the file with the Engine API's secret.
     pub fn secret_file(&self) -> PathBuf {
         self.folder.path().join("jwt.hex")

@@ -1,4 +1,4 @@
-//! `tandem cluster`: six processes, and the one that watches them.
+//! `tandem cluster`: a process for each service, and the one that watches them.
 
 use crate::{
     endpoints::Endpoints,
@@ -38,7 +38,8 @@ impl Six {
         ];
         let ports = ["--authrpc.port", "0", "--http.port", "0"];
         let discovery = ["--discovery.addr", "127.0.0.1", "--discovery.port", "0"];
-        let arguments = [&given[..], &ports, &discovery, more].concat();
+        let sessions = ["--sessions.addr", "127.0.0.1", "--sessions.port", "0"];
+        let arguments = [&given[..], &ports, &discovery, &sessions, more].concat();
         let mut running = Running::start(binary, folder, "cluster", &arguments);
         let mut at = |mark: &str| running.says(mark).parse().expect("an address");
         let engine = at("ready: Engine API at http://");

@@ -27,6 +27,7 @@ pub fn service_of_target(target: &str) -> Option<Option<&'static str>> {
         "storage_writer" => Some("storage-writer"),
         "multiproof_workers" => Some("multiproof-workers"),
         "discovery" => Some("discovery"),
+        "peer_sessions" => Some("peer-sessions"),
         "peer_table" => Some("peer-table"),
         "blob_validator" => Some("blob-validator"),
         _ => None,

@@ -1,4 +1,5 @@
-//! Runs the executor over storage-writer, workers and blob-validator in other processes.
+//! Runs the executor and sync over storage-writer, workers, blob-validator and peer-sessions in other
+//! processes.
 
 use super::{
     Process,
@@ -10,6 +11,7 @@ use crate::{
     peer_methods::{MaybeSessions, admin_methods, net_methods},
     public::PublicReactor,
     secret,
+    sync::start_sync,
 };
 use axum::Router;
 use std::{
@@ -34,6 +36,7 @@ use tandem_multiproof_workers_client::{
     Listener,
     fleet::{self, Fleet},
 };
+use tandem_peer_sessions_client as peer_sessions;
 use tandem_policy::LivePolicies;
 use tandem_proto::{
     access,
@@ -42,6 +45,7 @@ use tandem_proto::{
 };
 use tandem_rpc::Identity;
 use tandem_storage_writer_client as storage_writer;
+use tandem_sync::BlockSync;
 use tokio::{net::TcpListener, runtime, task::spawn_blocking};
 use tracing::{error, info};
 
@@ -60,6 +64,8 @@ pub struct ExecutorLinks {
     pub workers: Vec<String>,
     /// Names of blob-validators; a name may resolve to several.
     pub blob_validators: Vec<String>,
+    /// peer-sessions, from whose peers blocks are fetched; none if there are to be no peers.
+    pub peer_sessions: Option<String>,
 }
 
 /// Identity under which other processes know an executor.
@@ -126,14 +132,25 @@ pub async fn executor(
     spawn_blocking(Setup::load);
     let standby = Standby::new(gates, services.storage.clone(), address);
     let settings = config.executor.clone();
-    let running = Arc::<OnceLock<Arc<Executor>>>::default();
+    let running = Arc::<Running>::default();
     let (seen, deps, taking) = (running.clone(), services.deps.clone(), standby.clone());
+    let (sessions, sync) = (services.sessions.clone(), config.sync);
     process.beside(async move {
+        let fatal = deps.fatal.clone();
         let Some(executor) = taking.take_over(settings, deps).await else { return };
         let handle = executor.handle();
-        let _ = seen.set(executor);
-        let engine = engine_router(&handle, client.clone(), secret, &access, &None);
-        taking.serve(engine, http_router(&handle, client, &access, &None));
+        let _ = seen.executor.set(executor);
+        if let Some(sessions) = sessions.clone() {
+            match start_sync(sync, &handle, sessions, fatal.clone()) {
+                Ok(sync) => drop(seen.sync.set(sync)),
+                Err(error) => {
+                    error!(%error, "sync cannot start");
+                    return fatal.cancel();
+                }
+            }
+        }
+        let engine = engine_router(&handle, client.clone(), secret, &access, &sessions);
+        taking.serve(engine, http_router(&handle, client, &access, &sessions));
         info!("this executor has the right to write");
     });
     standby.follow(process);
@@ -161,11 +178,20 @@ fn serve(
     Ok(())
 }
 
+/// Services that run once this executor has the right to write.
+#[derive(Default)]
+struct Running {
+    executor: OnceLock<Arc<Executor>>,
+    /// Sync, if there is a peer-sessions.
+    sync: OnceLock<Arc<BlockSync>>,
+}
+
 /// Clients of the other services.
 struct Services {
     storage: Arc<storage_writer::Client>,
     /// Workers of this process, which compute what no other worker answers.
     local: Arc<MultiproofWorkers>,
+    sessions: MaybeSessions,
     /// Dependencies that the executor receives.
     deps: Deps,
 }
@@ -190,6 +216,14 @@ impl Services {
         let connection = identity.clone().into();
         let settings = blobs::ClientConfig { connection, ..Default::default() };
         let blobs = blobs::ValidatorPool::connect(&links.blob_validators, settings, &runtime)?;
+        let sessions: MaybeSessions = match &links.peer_sessions {
+            Some(url) => {
+                let connection = identity.clone().into();
+                let settings = peer_sessions::ClientConfig { connection, ..Default::default() };
+                Some(peer_sessions::Client::connect(url, settings, &runtime)?)
+            }
+            None => None,
+        };
         let policies = LivePolicies::new(config.policies);
         let (proof, local) = fleet(process, config, links, identity, &storage, &policies)?;
         let deps = Deps {
@@ -201,7 +235,7 @@ impl Services {
             policies,
             fatal: process.fatal().clone(),
         };
-        Ok(Self { storage, local, deps })
+        Ok(Self { storage, local, sessions, deps })
     }
 
     /// Starts the tasks that run beside the executor until the process stops.
@@ -224,17 +258,20 @@ impl Services {
     }
 
     /// Sets when the process is ready, and the order in which it stops.
-    fn end(self, process: &mut Process, running: Arc<OnceLock<Arc<Executor>>>, standby: &Standby) {
-        let Self { storage, local, deps: _ } = self;
+    fn end(self, process: &mut Process, running: Arc<Running>, standby: &Standby) {
+        let Self { storage, local, .. } = self;
         let (connected, granted, reaches) = (storage.clone(), running.clone(), standby.reaches());
         process.readiness().require("storage-writer", move || connected.is_connected());
         process.readiness().require("the right to write, or the executor that has it", move || {
-            granted.get().is_some() || reaches.load(Relaxed)
+            granted.executor.get().is_some() || reaches.load(Relaxed)
         });
         process.at_end(move || {
             // First, because calls still waiting for storage-writer would outlast the runtime.
             storage.stop();
-            if let Some(executor) = running.get() {
+            if let Some(sync) = running.sync.get() {
+                sync.stop();
+            }
+            if let Some(executor) = running.executor.get() {
                 executor.stop();
             }
             local.stop();

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  executor ── gRPC ──► storage-writer ◄── gRPC ── multiproof-worker ◄── gRPC ── executor
-//!     └─────── gRPC ──► blob-validator             discovery ── gRPC ──► peer-table
+//!     ├─────── gRPC ──► blob-validator             discovery ── gRPC ──► peer-table
+//!     └─────── gRPC ──► peer-sessions ── gRPC ──► storage-writer, peer-table
 //!
 //!  all ◄──── NATS, where there is one: events, who is alive, live settings ────► all
 //! ```
@@ -14,6 +15,7 @@
 mod base;
 mod discovery;
 mod executor;
+mod peer_sessions;
 mod process;
 mod services;
 mod standby;
@@ -22,6 +24,7 @@ mod worker;
 pub use discovery::discovery;
 pub(crate) use executor::{Access, engine_router, http_router};
 pub use executor::{ExecutorIdentity, ExecutorLinks, executor};
+pub use peer_sessions::{SessionsLinks, peer_sessions};
 pub use process::Process;
 pub(crate) use services::require_storage;
 pub use services::{blob_validator, peer_table, storage_writer};
