@@ -76,7 +76,10 @@ async fn a_cluster_serves_blocks_to_a_peer_and_syncs_from_it() {
     let chain = builder.chain(builder.genesis(), 71, 12, Contents::Everything);
     let genesis = folder.path().join("genesis.json");
     fs::write(&genesis, builder.genesis_json()).unwrap();
-    let mut six = Six::start(binary(), folder.path(), &genesis, &["--nats", "none"]);
+    let config = folder.path().join("tandem.toml");
+    fs::write(&config, "[peer_sessions]\nrange_update_secs = 1\n").unwrap();
+    let more = ["--nats", "none", "--config", config.to_str().unwrap()];
+    let mut six = Six::start(binary(), folder.path(), &genesis, &more);
     let (mut engine, mut http) = (six.endpoints.engine(), six.endpoints.http());
     for built in &chain[..3] {
         assert_eq!(send(&mut engine, built).await, "VALID");

@@ -10,12 +10,14 @@ mod blocks;
 mod client;
 mod corpus;
 mod figure;
+mod network;
 mod node;
 mod operations;
 mod repairs;
 mod rounds;
 mod seeing;
 mod sides;
+mod sync;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
@@ -68,6 +70,8 @@ enum Topic {
     Seeing,
     /// Blocks with access lists: speed with and without them, wrong ones
     Amsterdam,
+    /// Peers: packets of discovery, and sync
+    Network,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
     NeighbourCalls,
@@ -122,6 +126,11 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Topic::Amsterdam => {
             report.head(seed, quick);
             amsterdam::measure(&setting, geth.as_deref(), &mut report);
+        }
+        Topic::Network => {
+            report.head(seed, quick);
+            network::measure(&setting, &mut report);
+            sync::measure(&setting, &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);

@@ -47,6 +47,8 @@ pub struct Node {
     ports: [SocketAddr; 3],
     child: Option<Child>,
     starts: usize,
+    /// Flags of a node that looks for peers. Others do not.
+    peers: Option<Vec<String>>,
 }
 
 impl Node {
@@ -90,6 +92,22 @@ impl Node {
         Ok(node)
     }
 
+    /// Starts a node that finds others on loopback and holds sessions with them, with further flags.
+    ///
+    /// # Errors
+    /// As for [`Node::start`].
+    pub fn start_among(
+        binary: &Path,
+        genesis: &Path,
+        config: &str,
+        flags: Vec<String>,
+    ) -> anyhow::Result<Self> {
+        let mut node = Self::new(binary, genesis, config)?;
+        node.peers = Some(flags);
+        node.restart()?;
+        Ok(node)
+    }
+
     /// Returns a node that is not started yet.
     ///
     /// # Errors
@@ -106,6 +124,7 @@ impl Node {
             ports: [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); 3],
             child: None,
             starts: 0,
+            peers: None,
         })
     }
 
@@ -154,9 +173,15 @@ impl Node {
             None => Command::new(&self.binary),
         };
         let [engine, http, metrics] = self.ports.map(|port| port.port().to_string());
-        command.args([subcommand, "--disable-discovery", "--authrpc.port", &engine]);
-        // Not by the flag, which earlier versions do not know.
-        command.env("TANDEM_DISABLE_SESSIONS", "true");
+        command.args([subcommand, "--authrpc.port", &engine]);
+        if let Some(flags) = &self.peers {
+            command.args(["--discovery.addr", "127.0.0.1", "--discovery.port", "0"]);
+            command.args(["--sessions.addr", "127.0.0.1", "--sessions.port", "0"]).args(flags);
+        } else {
+            command.arg("--disable-discovery");
+            // Not by the flag, which earlier versions do not know.
+            command.env("TANDEM_DISABLE_SESSIONS", "true");
+        }
         command.args(["--http.port", &http, "--metrics.port", &metrics]);
         command.arg("--datadir").arg(self.data()).arg("--genesis").arg(&self.genesis);
         if !self.config.is_empty() {
@@ -275,6 +300,14 @@ impl Node {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
+    /// Returns the URL under which discovery finds the node.
+    ///
+    /// # Errors
+    /// If the node does not look for peers.
+    pub fn enode(&self) -> anyhow::Result<String> {
+        enode_in(&self.log()).context("no node URL in the log")
+    }
+
     /// Returns the number and hash of the head.
     ///
     /// # Errors
@@ -307,6 +340,13 @@ impl Drop for Node {
             _ => self.kill(),
         }
     }
+}
+
+/// Returns the first node URL in a log, without the surrounding text.
+pub fn enode_in(log: &str) -> Option<String> {
+    let rest = &log[log.find("enode://")?..];
+    let end = rest.find(|c: char| c.is_whitespace() || c == '"' || c == '\u{1b}');
+    Some(rest[..end?].to_owned())
 }
 
 /// Returns a genesis file that is not compressed, in this folder if it has to be written.

@@ -5,6 +5,7 @@ use super::kube::{run, wait};
 use crate::{
     Setting, client,
     figure::{Figure, Limit, Report},
+    node::enode_in,
 };
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -141,13 +142,6 @@ fn out_datagrams(snmp: &str) -> anyhow::Result<f64> {
     let mut pairs = names.split(' ').zip(values.split(' '));
     let (_, value) = pairs.find(|(name, _)| *name == "OutDatagrams").context("no OutDatagrams")?;
     Ok(value.parse()?)
-}
-
-/// Returns the first node URL in a log, without the surrounding text.
-fn enode_in(log: &str) -> Option<String> {
-    let rest = &log[log.find("enode://")?..];
-    let end = rest.find(|c: char| c.is_whitespace() || c == '"' || c == '\u{1b}');
-    Some(rest[..end?].to_owned())
 }
 
 /// A `tandem discovery` with its table of peers.
