@@ -321,7 +321,7 @@ mod tests {
     fn a_network_that_always_has_something_new_is_searched_less_until_there_is_a_peer() {
         let mut schedule = Schedule::new(&Config::default());
         // Each lookup finds nodes, and no node accepts a session.
-        let mut lookups = |schedule: &mut Schedule, from: u64, to: u64| {
+        let lookups = |schedule: &mut Schedule, from: u64, to: u64| {
             let (mut now, mut count) = (Duration::from_secs(from).max(schedule.next()), 0);
             while now < Duration::from_secs(to) {
                 if schedule.due(now) == Some(Turn::Nodes) {

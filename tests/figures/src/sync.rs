@@ -1,0 +1,157 @@
+//! Full sync from geth: the time that Tandem needs for a chain, and the time of another geth.
+
+use crate::{
+    Setting,
+    client::Client,
+    corpus::{Corpus, name_of, ratio_of_medians},
+    figure::{Figure, Limit, Report},
+    node::{CALL_TIME_MAX, Node},
+};
+use anyhow::{Context as _, ensure};
+use flate2::read::MultiGzDecoder;
+use serde_json::{Value, json};
+use std::{
+    fs::{self, File},
+    io::Read as _,
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+use tandem_chain::{Block, Payload, PayloadSidecar};
+use tandem_testkit::geth::{Geth, import, is_installed, run};
+
+/// Largest time that Tandem may need, as a share of geth's.
+const RATIO_MAX: f64 = 0.5;
+
+/// Longest sync of one chain.
+const SYNC_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// Corpora whose chains are synced, besides the demo corpus.
+const CORPORA: [&str; 2] = ["mixed-30m", "amsterdam-mixed-30m"];
+
+/// Measures the figures.
+pub fn measure(setting: &Setting, report: &mut Report) {
+    let more = setting.corpora.iter().flat_map(|folder| CORPORA.map(|name| folder.join(name)));
+    let folders = std::iter::once(setting.demo.clone()).chain(more.filter(|path| path.is_dir()));
+    for folder in folders {
+        let figure = format!("full sync from geth / geth's, {}", name_of(&folder));
+        report.measure(&figure, || compare(setting, &figure, &folder));
+    }
+}
+
+/// A chain, and a geth that serves it.
+struct Served {
+    genesis: PathBuf,
+    head: String,
+    /// Process, which ends before its folder goes.
+    geth: Geth,
+    _folder: tempfile::TempDir,
+}
+
+impl Served {
+    fn start(corpus: &Corpus) -> anyhow::Result<Self> {
+        let mut genesis = Vec::new();
+        File::open(&corpus.genesis)?.read_to_end(&mut genesis)?;
+        if genesis.starts_with(&[0x1f, 0x8b]) {
+            let packed = std::mem::take(&mut genesis);
+            MultiGzDecoder::new(&packed[..]).read_to_end(&mut genesis)?;
+        }
+        let genesis = String::from_utf8(genesis)?;
+        let blocks = corpus.bodies().map(block).collect::<anyhow::Result<Vec<_>>>()?;
+        let head = blocks.last().context("the corpus has no blocks")?.id.hash.to_string();
+        let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
+        import(folder.path(), "server", &genesis, blocks.iter().map(Block::to_rlp));
+        let file = folder.path().join("genesis.json");
+        fs::write(&file, genesis)?;
+        let geth = Geth::start(folder.path(), "server", &["--port", "0", "--syncmode", "full"]);
+        let served = geth.eval("eth.getBlock('latest').hash");
+        ensure!(served == json!(head), "geth's head is {served}; expected {head}");
+        Ok(Self { genesis: file, head, geth, _folder: folder })
+    }
+
+    /// Returns the seconds that Tandem needs.
+    fn tandem(&self, setting: &Setting) -> anyhow::Result<f64> {
+        let flags = ["--disable-discovery", "--sessions.peers", &self.geth.enode()];
+        let flags = flags.map(str::to_owned).to_vec();
+        let node = Node::start_among(&setting.tandem, &self.genesis, "", flags)?;
+        self.follow(&mut node.engine()?)
+    }
+
+    /// Returns the seconds that geth needs.
+    fn geth(&self) -> anyhow::Result<f64> {
+        let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
+        run(folder.path(), "geth", "init", &[&self.genesis]);
+        let secret = folder.path().join("jwt.hex");
+        // The secret only keeps others on this machine from calling by mistake.
+        fs::write(&secret, "5e".repeat(32))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        drop(listener);
+        let port = address.port().to_string();
+        let secret_path = secret.to_string_lossy();
+        let flags = ["--port", "0", "--syncmode", "full", "--authrpc.jwtsecret", &secret_path];
+        let flags = [&flags[..], &["--authrpc.port", &port]].concat();
+        let geth = Geth::start(folder.path(), "geth", &flags);
+        geth.eval(&format!("admin.addPeer('{}')", self.geth.enode()));
+        self.follow(&mut Client::engine(address, &secret, CALL_TIME_MAX)?)
+    }
+
+    /// Names the head until the node has it, as a consensus client does in each slot, but more
+    /// often.
+    fn follow(&self, engine: &mut Client) -> anyhow::Result<f64> {
+        let zero = format!("0x{}", "00".repeat(32));
+        let state = json!({
+            "headBlockHash": self.head, "safeBlockHash": zero, "finalizedBlockHash": zero,
+        });
+        let begin = Instant::now();
+        loop {
+            let answer = engine.call("engine_forkchoiceUpdatedV3", &json!([state, null]))?;
+            let status = &answer["payloadStatus"]["status"];
+            if status == "VALID" {
+                return Ok(begin.elapsed().as_secs_f64());
+            }
+            ensure!(status == "SYNCING", "{answer}");
+            let passed = begin.elapsed();
+            ensure!(passed < SYNC_TIME_MAX, "no sync in {passed:.0?}");
+            sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+/// Returns the block of a newPayload request.
+fn block(body: &str) -> anyhow::Result<Block> {
+    let mut request: Value = serde_json::from_str(body)?;
+    let mut field = |index: usize| request["params"][index].take();
+    let payload: Payload = serde_json::from_value(field(0))?;
+    let sidecar = PayloadSidecar {
+        versioned_hashes: serde_json::from_value(field(1))?,
+        parent_beacon_block_root: serde_json::from_value(field(2))?,
+        execution_requests: serde_json::from_value(field(3))?,
+    };
+    Ok(Block::from_payload(payload, &sidecar)?)
+}
+
+fn compare(setting: &Setting, name: &str, folder: &Path) -> anyhow::Result<Vec<Figure>> {
+    ensure!(is_installed(), "geth is not on the PATH");
+    let corpus = Corpus::load(folder, usize::MAX)?;
+    let served = Served::start(&corpus)?;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..if setting.quick { 3 } else { 9 } {
+        ours.push(served.tandem(setting)?);
+        theirs.push(served.geth()?);
+    }
+    let median = |times: &[f64]| {
+        let mut times = times.to_vec();
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    let note = format!(
+        "medians {:.1} and {:.1} s for {} blocks",
+        median(&ours),
+        median(&theirs),
+        corpus.len()
+    );
+    let ratio = ratio_of_medians(&ours, &theirs, setting.seed)?;
+    Ok(vec![Figure::estimate(name, ratio, Limit::AtMost(RATIO_MAX)).note(note)])
+}
