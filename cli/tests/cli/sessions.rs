@@ -177,7 +177,7 @@ fn process(folder: &Path) -> (Running, SocketAddr) {
         "--metrics.port=0",
         "--sessions.addr=127.0.0.1",
         "--sessions.port=0",
-        // Nobody listens there.
+        // No process listens there.
         "--storage-writer=http://127.0.0.1:9",
         "--peer-table=http://127.0.0.1:9",
     ];
