@@ -2,8 +2,8 @@
 //! Both are sequences of e2store entries, with an index at the end
 //! (<https://github.com/eth-clients/e2store-format-specs>).
 //!
-//! [`Reader`] reads both and checks a file as a whole before its blocks are used; [`write()`] writes
-//! both. A file holds at most [`BLOCKS_MAX`] blocks.
+//! [`Reader`] reads both and checks a file as a whole before its blocks are used; [`write()`]
+//! writes both. A file holds at most [`BLOCKS_MAX`] blocks.
 
 #![forbid(unsafe_code)]
 
