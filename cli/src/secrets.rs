@@ -175,7 +175,7 @@ mod tests {
     fn every_secret_differs_and_only_the_owner_reads_it() {
         let folder = tempfile::tempdir().unwrap();
         // The secret of the Engine API and the password of Grafana besides.
-        assert_eq!(write(folder.path(), &[]).unwrap(), NATS_USERS.len() + 2);
+        assert_eq!(write(folder.path(), &[]).unwrap() as usize, NATS_USERS.len() + 2);
         let files = files(folder.path());
         let texts: BTreeSet<_> = files.iter().map(|file| fs::read(file).unwrap()).collect();
         assert_eq!(texts.len(), files.len());
@@ -194,7 +194,7 @@ mod tests {
         let chosen = folder.path().join("executor/nats-password");
         make_folder(&chosen).unwrap();
         fs::write(&chosen, "chosen\n").unwrap();
-        assert_eq!(write(folder.path(), &[]).unwrap(), NATS_USERS.len() + 1);
+        assert_eq!(write(folder.path(), &[]).unwrap() as usize, NATS_USERS.len() + 1);
         let before: Vec<_> =
             files(folder.path()).iter().map(|file| fs::read(file).unwrap()).collect();
         assert_eq!(write(folder.path(), &[]).unwrap(), 0);
@@ -240,7 +240,7 @@ mod tests {
     fn a_worker_with_a_user_of_its_own_has_a_password_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let workers = ["w1", "w-2"].map(str::to_owned);
-        assert_eq!(write(folder.path(), &workers).unwrap(), NATS_USERS.len() + 4);
+        assert_eq!(write(folder.path(), &workers).unwrap() as usize, NATS_USERS.len() + 4);
         let password = |user: &str| {
             fs::read_to_string(folder.path().join(user).join("nats-password")).unwrap()
         };
