@@ -34,7 +34,7 @@ async fn wait<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     }
 }
 
-/// Returns the settings of a node that dials this peer and nobody else.
+/// Returns the settings of a node that dials only this peer.
 fn dialling(peer: String) -> Config {
     let mut config = Config::small();
     config.with_sessions = true;

@@ -177,10 +177,7 @@ pub fn network_receipts(stored: &Bytes) -> Result<Bytes, alloy_rlp::Error> {
         alloy_rlp::Header { list: true, payload_length }.encode(&mut content);
         fields.iter().for_each(|field| field.encode(&mut content));
     }
-    let mut out = Vec::with_capacity(content.len() + 9);
-    alloy_rlp::Header { list: true, payload_length: content.len() }.encode(&mut out);
-    out.extend_from_slice(&content);
-    Ok(out.into())
+    Ok(list(&content))
 }
 
 /// Returns the receipts of a block as the receipts trie holds them, with bloom filters, from the
@@ -197,10 +194,15 @@ pub fn trie_receipts(stored: &[u8]) -> Result<Bytes, alloy_rlp::Error> {
             _ => encoded[..].encode(&mut content),
         }
     }
-    let mut out = Vec::with_capacity(content.len() + 9);
-    alloy_rlp::Header { list: true, payload_length: content.len() }.encode(&mut out);
-    out.extend_from_slice(&content);
-    Ok(out.into())
+    Ok(list(&content))
+}
+
+/// Returns an RLP list of items that are encoded already.
+fn list(items: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(items.len() + 9);
+    alloy_rlp::Header { list: true, payload_length: items.len() }.encode(&mut out);
+    out.extend_from_slice(items);
+    out.into()
 }
 
 /// Decodes receipts encoded by [`encode_receipts`].
