@@ -4,7 +4,7 @@
 //! an answer are RLP. The caller compares them with the hashes that it trusts, and reports a peer
 //! whose items do not match.
 
-use crate::storage::BlockRef;
+use crate::{limits::FETCH_ITEMS_MAX, storage::BlockRef};
 use std::{net::SocketAddr, pin::Pin};
 use tandem_primitives::{B256, B512, BlockNumber, Bytes};
 
@@ -49,7 +49,7 @@ pub struct Session {
     pub range: BlockRange,
 }
 
-/// Request to a peer. Each has at most [`crate::limits::FETCH_ITEMS_MAX`] items.
+/// Request to a peer. Each has at most [`FETCH_ITEMS_MAX`] items.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fetch {
     /// Headers of the canonical chain.
@@ -85,6 +85,18 @@ impl Fetch {
                 hashes.len()
             }
         }
+    }
+
+    /// Checks that there are one to [`FETCH_ITEMS_MAX`] items.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn check_items(&self) -> Result<()> {
+        let items = self.items();
+        if (1..=FETCH_ITEMS_MAX).contains(&items) {
+            return Ok(());
+        }
+        Err(Error::Refused(format!("{items} items; expected 1 to {FETCH_ITEMS_MAX}")))
     }
 }
 

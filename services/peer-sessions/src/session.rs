@@ -27,7 +27,6 @@ use tandem_eth_wire::{
     eth::{BlockRange, BlockStart, HeadersRequest, Message, Version},
 };
 use tandem_proto::{
-    limits::FETCH_ITEMS_MAX,
     peer_sessions::{Direction, Error, Fetch, Fetched},
     storage::BlockRef,
 };
@@ -103,11 +102,7 @@ impl Peer {
 
 /// Refuses a request that a session with this version cannot make.
 fn check(fetch: &Fetch, version: Version) -> Result<(), Error> {
-    let items = fetch.items();
-    if !(1..=FETCH_ITEMS_MAX).contains(&items) {
-        let text = format!("{items} items; expected 1 to {FETCH_ITEMS_MAX}");
-        return Err(Error::Refused(text));
-    }
+    fetch.check_items()?;
     let needed = match fetch {
         Fetch::Receipts { first: 1.., .. } => Version::Eth70,
         Fetch::AccessLists(_) => Version::Eth71,

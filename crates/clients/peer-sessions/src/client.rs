@@ -9,7 +9,7 @@ use std::{
 use tandem_proto::{
     access::PEER_SESSIONS,
     convert::ERROR_METADATA,
-    limits::{FETCH_ITEMS_MAX, SESSIONS_MESSAGE_BYTES_MAX},
+    limits::SESSIONS_MESSAGE_BYTES_MAX,
     peer_sessions::{
         Error, Fetch, Fetched, Misconduct, PeerId, PeerSessionsApi, Pending, Result, Session,
     },
@@ -129,11 +129,9 @@ impl PeerSessionsApi for Client {
     }
 
     fn fetch(&self, peer: PeerId, fetch: Fetch) -> Pending<Fetched> {
-        let items = fetch.items();
-        if !(1..=FETCH_ITEMS_MAX).contains(&items) {
+        if let Err(refused) = fetch.check_items() {
             // No message carries it, and the session would answer the same.
-            let text = format!("{items} items; expected 1 to {FETCH_ITEMS_MAX}");
-            return Box::pin(ready(Err(Error::Refused(text))));
+            return Box::pin(ready(Err(refused)));
         }
         let shared = self.shared.clone();
         Box::pin(async move {
