@@ -1,11 +1,11 @@
 //! Downloads a genesis for `tandem init --genesis-url`, bounded in size and time, and compares it
 //! with the given digest.
 
+use crate::hashed::Hashed;
 use anyhow::{Context, ensure};
-use sha2::{Digest, Sha256};
 use std::{
     fs::{self, File},
-    io::{ErrorKind, Read, Write},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -104,22 +104,11 @@ fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
 }
 
 /// Copies at most `bytes_max` bytes and returns their SHA-256.
-pub fn copy(from: &mut impl Read, mut to: impl Write, bytes_max: u64) -> anyhow::Result<[u8; 32]> {
-    let (mut hasher, mut total) = (Sha256::new(), 0u64);
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let read = match from.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error.into()),
-        };
-        total += read as u64;
-        ensure!(total <= bytes_max, "more than {bytes_max} bytes (--genesis-bytes-max)");
-        hasher.update(&buffer[..read]);
-        to.write_all(&buffer[..read])?;
-    }
-    Ok(hasher.finalize().into())
+pub fn copy(from: &mut impl Read, to: impl Write, bytes_max: u64) -> anyhow::Result<[u8; 32]> {
+    let mut to = Hashed::new(to);
+    let total = io::copy(&mut from.take(bytes_max.saturating_add(1)), &mut to)?;
+    ensure!(total <= bytes_max, "more than {bytes_max} bytes (--genesis-bytes-max)");
+    Ok(to.finish().1.0)
 }
 
 /// Returns an error if the digest of a file is not the expected one.

@@ -1,6 +1,6 @@
 //! `tandem import`: imports blocks from files.
 
-use crate::{hashed::Hashed, init, serve::reactor};
+use crate::{download::copy, init, serve::reactor};
 use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
@@ -86,9 +86,7 @@ fn check_sums(files: &[PathBuf], list: &Path) -> anyhow::Result<()> {
     let (sums_len, files_len) = (sums.len(), files.len());
     ensure!(sums_len == files_len, "{sums_len} checksums; expected {files_len}, one for each file");
     for (file, want) in files.iter().zip(sums) {
-        let mut read = Hashed::new(io::sink());
-        io::copy(&mut File::open(file)?, &mut read)?;
-        let got = read.finish().1.to_string();
+        let got = B256::from(copy(&mut File::open(file)?, io::sink(), u64::MAX)?).to_string();
         ensure!(got == want, "{}: SHA-256 {got}; expected {want}", file.display());
     }
     Ok(())
