@@ -12,6 +12,7 @@
 //!   block to them.
 //! * [`check_changes`]: checks that the changed nodes of a trie fit together and fit the nodes they
 //!   replace.
+//! * [`check_range`]: checks that a list of leaves is all of a range, on a proof of its ends.
 //! * [`TrieBuilder`]: builds all nodes of a trie from its sorted keys.
 //! * [`Lanes`]: Keccak-256 of many byte strings at a time.
 //! * [`list_root`]: computes the root of a list, such as the receipts of a block. [`ListTrie`] does
@@ -41,12 +42,13 @@ mod list;
 mod nibbles;
 mod node;
 mod order;
+mod range;
 mod shard;
 mod sparse;
 mod whole;
 mod witness;
 
-pub use account::{account_leaf, storage_root};
+pub use account::{account_leaf, decode_account_leaf, storage_root};
 pub use apply::{Applied, ApplyError, NodeSink, NodeSource, apply_block};
 pub use builder::{OutOfOrder, TrieBuilder};
 pub use changes::{ChangeFault, ChangedNode, LeafSide, LeafSink, TopHashes, check_changes};
@@ -56,6 +58,7 @@ pub use error::{Error, Malformed};
 pub use hashing::Scratch;
 pub use keccak::{Lanes, hash_batch};
 pub use list::{ListTrie, list_root};
+pub use range::{RangeFault, check_range, leaves_in, path_to};
 pub use shard::{AheadLimits, Counts, ShardTrie};
 pub use sparse::{AccountTrie, Blinded, Lookup, SparseTrie, StorageTrie};
 pub use whole::trie_root;

@@ -5,6 +5,7 @@ mod ahead;
 mod blocks;
 mod bulk;
 mod foresee;
+mod range;
 mod revert;
 mod shard;
 mod sparse;
