@@ -55,7 +55,7 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 40] = [
+pub const RULES: [Rule; 41] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -83,6 +83,7 @@ pub const RULES: [Rule; 40] = [
     rule(STORAGE, "GetHeader", &[EXECUTOR, PEER_SESSIONS, OPERATOR]),
     rule(STORAGE, "GetTransaction", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "GetAccessList", &[EXECUTOR, PEER_SESSIONS, OPERATOR]),
+    rule(STORAGE, "GetStateItems", &[PEER_SESSIONS]),
     // Only the executor sends blocks to workers.
     rule(WORKERS, "ProcessBlock", &[EXECUTOR]),
     rule(WORKERS, "Discard", &[EXECUTOR]),

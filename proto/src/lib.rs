@@ -27,6 +27,7 @@ pub mod limits;
 pub mod multiproof;
 pub mod peer_sessions;
 pub mod peer_table;
+pub mod snap;
 pub mod storage;
 pub mod sync;
 pub mod wire;

@@ -75,6 +75,29 @@ pub const SESSIONS_MAX: usize = 1024;
 /// Maximum number of items in a request to a peer, and in its answer.
 pub const FETCH_ITEMS_MAX: usize = 1024;
 
+/// Size in bytes at which an answer with a part of a state ends: the recommendation of the protocol
+/// snap.
+pub const STATE_ANSWER_BYTES_MAX: u64 = 2 << 20;
+
+/// Maximum number of accounts, or of slots of all accounts, in an answer. Each takes at least 33
+/// bytes.
+pub const STATE_LEAVES_MAX: usize = 1 << 16;
+
+/// Maximum number of accounts whose slots are asked for.
+pub const STORAGE_TRIES_MAX: usize = 1024;
+
+/// Maximum number of trie nodes that prove a range: the ways from the root to two keys.
+pub const STATE_PROOF_NODES_MAX: usize = 2 * 65;
+
+/// Maximum number of codes that a peer is asked for.
+pub const CODES_MAX: usize = 1024;
+
+/// Maximum number of trie nodes that a peer is asked for.
+pub const TRIE_NODES_MAX: usize = 1024;
+
+/// Maximum number of nibbles of a path to a trie node. Peers may send longer ones than there are.
+pub const NODE_PATH_NIBBLES_MAX: u32 = 256;
+
 /// Maximum size in bytes of the name of a peer's client.
 pub const CLIENT_NAME_BYTES_MAX: usize = 128;
 

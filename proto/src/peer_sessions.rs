@@ -1,10 +1,14 @@
 //! Contract of peer-sessions, which holds the sessions with other execution clients.
 //!
-//! Callers fetch headers, bodies, receipts and access lists from a peer of their choice. Items of
-//! an answer are RLP. The caller compares them with the hashes that it trusts, and reports a peer
+//! Callers fetch headers, bodies, receipts, access lists and parts of states from a peer of their
+//! choice. Items of an answer are RLP. The caller compares them with the hashes that it trusts, and reports a peer
 //! whose items do not match.
 
-use crate::{limits::FETCH_ITEMS_MAX, storage::BlockRef};
+use crate::{
+    limits::FETCH_ITEMS_MAX,
+    snap::{StateItems, StateRequest},
+    storage::BlockRef,
+};
 use std::{net::SocketAddr, pin::Pin};
 use tandem_primitives::{B256, B512, BlockNumber, Bytes};
 
@@ -45,6 +49,8 @@ pub struct Session {
     pub direction: Direction,
     /// Version of the protocol eth: 69, 70, …
     pub eth_version: u32,
+    /// Version of the protocol snap: 1, 2; `None` for a peer that serves no states.
+    pub snap_version: Option<u32>,
     /// Blocks that the peer has.
     pub range: BlockRange,
 }
@@ -74,6 +80,8 @@ pub enum Fetch {
     },
     /// Access lists of these blocks (not before eth/71).
     AccessLists(Vec<B256>),
+    /// Part of a state (only from peers with snap; trie nodes not after snap/1).
+    State(StateRequest),
 }
 
 impl Fetch {
@@ -84,6 +92,7 @@ impl Fetch {
             Self::Bodies(hashes) | Self::AccessLists(hashes) | Self::Receipts { hashes, .. } => {
                 hashes.len()
             }
+            Self::State(request) => request.items(),
         }
     }
 
@@ -119,6 +128,8 @@ pub enum Fetched {
     },
     /// Access lists, in the order of the request, `None` where the peer has none.
     AccessLists(Vec<Option<Bytes>>),
+    /// Part of a state.
+    State(StateItems),
 }
 
 /// Misconduct of a peer that only the caller can see.

@@ -6,7 +6,9 @@
 
 mod api;
 
-pub use api::{BaseReads, BlockReads, BlockWrites, StorageApi, TrieStorage, WriteLease};
+pub use api::{
+    BaseReads, BlockReads, BlockWrites, StateDownloads, StateRanges, StorageApi, TrieStorage, WriteLease,
+};
 
 use crate::limits::HOST_BYTES_MAX;
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};

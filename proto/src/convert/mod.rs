@@ -17,6 +17,7 @@ mod field;
 mod multiproof;
 mod peer_sessions;
 mod peer_table;
+mod snap;
 mod state;
 mod status;
 mod storage;

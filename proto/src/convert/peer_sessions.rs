@@ -50,6 +50,10 @@ impl From<Vec<Session>> for v1::ListSessionsResponse {
             ports: sessions.iter().map(|session| session.address.port().into()).collect(),
             directions: sessions.iter().map(direction).collect(),
             eth_versions: sessions.iter().map(|session| session.eth_version).collect(),
+            snap_versions: sessions
+                .iter()
+                .map(|session| session.snap_version.unwrap_or(0))
+                .collect(),
             earliest: sessions.iter().map(|session| session.range.earliest).collect(),
             latest: sessions.iter().map(|session| session.range.latest).collect(),
             latest_hashes: column(|session| session.range.latest_hash.as_slice()),
@@ -77,6 +81,10 @@ fn sessions(wire: &v1::ListSessionsResponse) -> Result<Vec<Session>, ConvertErro
     count(expected, wire.ports.len()).at("ports")?;
     count(expected, wire.directions.len()).at("directions")?;
     count(expected, wire.eth_versions.len()).at("eth_versions")?;
+    // A server of version 0.1.0 does not know them.
+    if !wire.snap_versions.is_empty() {
+        count(expected, wire.snap_versions.len()).at("snap_versions")?;
+    }
     count(expected, wire.earliest.len()).at("earliest")?;
     count(expected, wire.latest.len()).at("latest")?;
     let latest_hashes = items::<32>(&wire.latest_hashes).at("latest_hashes")?;
@@ -106,6 +114,7 @@ fn sessions(wire: &v1::ListSessionsResponse) -> Result<Vec<Session>, ConvertErro
             address: (Ipv6Addr::from(ips[index]).to_canonical(), port as u16).into(),
             direction,
             eth_version: wire.eth_versions[index],
+            snap_version: wire.snap_versions.get(index).copied().filter(|version| *version > 0),
             range: BlockRange { earliest, latest, latest_hash: latest_hashes[index].into() },
         });
     }
@@ -135,6 +144,7 @@ impl From<(PeerId, Fetch)> for v1::FetchRequest {
                 What::Receipts(Receipts { first, hashes: hash_list(hashes.iter()) })
             }
             Fetch::AccessLists(hashes) => What::AccessLists(hash_list(hashes.iter())),
+            Fetch::State(request) => What::State(request.into()),
         };
         Self { peer: id_bytes(peer), what: Some(what) }
     }
@@ -164,6 +174,7 @@ impl TryFrom<v1::FetchRequest> for (PeerId, Fetch) {
             What::AccessLists(bytes) => {
                 Fetch::AccessLists(hashes(&bytes).at("fetch.access_lists")?)
             }
+            What::State(request) => Fetch::State(request.try_into().at("fetch.state")?),
         };
         Ok((peer, fetch))
     }
@@ -173,6 +184,7 @@ const HEADERS: u32 = 1;
 const BODIES: u32 = 2;
 const RECEIPTS: u32 = 3;
 const ACCESS_LISTS: u32 = 4;
+const STATE: u32 = 5;
 
 impl From<Fetched> for v1::FetchResponse {
     fn from(fetched: Fetched) -> Self {
@@ -184,9 +196,12 @@ impl From<Fetched> for v1::FetchResponse {
                 let lists = lists.into_iter().map(Option::unwrap_or_default);
                 (ACCESS_LISTS, lists.collect(), false)
             }
+            Fetched::State(items) => {
+                return Self { kind: STATE, state: Some(items.into()), ..Self::default() };
+            }
         };
         let sizes = items.iter().map(|item| size(item.len())).collect();
-        Self { kind, sizes, items: items.concat().into(), incomplete }
+        Self { kind, sizes, items: items.concat().into(), incomplete, state: None }
     }
 }
 
@@ -195,7 +210,11 @@ impl TryFrom<v1::FetchResponse> for Fetched {
 
     fn try_from(wire: v1::FetchResponse) -> Result<Self, ConvertError> {
         at_most(FETCH_ITEMS_MAX, wire.sizes.len()).at("fetch.sizes")?;
-        range(HEADERS.into(), ACCESS_LISTS.into(), wire.kind).at("fetch.kind")?;
+        range(HEADERS.into(), STATE.into(), wire.kind).at("fetch.kind")?;
+        if wire.kind == STATE {
+            let items = required(wire.state).at("fetch.state")?;
+            return Ok(Self::State(items.try_into().at("fetch.state")?));
+        }
         length(total(&wire.sizes), wire.items.len()).at("fetch.items")?;
         let smallest = u64::from(wire.kind != ACCESS_LISTS);
         let mut rest = wire.items;

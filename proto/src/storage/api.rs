@@ -9,6 +9,7 @@ use super::{
     Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Forkchoice, Holder, KeptBlock,
     PendingBlock, ReadState, Result, StateValues, TransactionPlace, TrieNodes,
 };
+use crate::snap::{DownloadedBlock, StateItems, StatePart, StateRequest};
 use std::sync::Arc;
 use tandem_primitives::{
     B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget,
@@ -63,6 +64,42 @@ pub trait BlockReads: Send + Sync + 'static {
 
     /// Returns a kept block, `None` when there is none with this hash.
     fn kept(&self, block: B256) -> Result<Option<KeptBlock>>;
+}
+
+/// Parts of recent states, for peers.
+pub trait StateRanges: Send + Sync + 'static {
+    /// Returns the wanted part of the state after a recent canonical block, without any item if no
+    /// such block has this root, or too many states are asked for at once. Roots that were asked for
+    /// lately stay available, although the base moves on.
+    fn state_items(&self, request: &StateRequest) -> Result<StateItems>;
+}
+
+/// Download of a state onto a database that has only genesis, in place of executing all blocks. Calls
+/// of the process that holds storage-writer itself. Until the end, calls that need a state fail with
+/// [`Error::Unavailable`].
+pub trait StateDownloads: Send + Sync + 'static {
+    /// Returns what the last [`put_state`](Self::put_state) said of the progress, `None` if no
+    /// download is under way.
+    fn download_progress(&self) -> Result<Option<Bytes>>;
+
+    /// Begins a download, or continues the one under way.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when a block above genesis is there.
+    fn begin_download(&self) -> Result<()>;
+
+    /// Replaces parts of the flat state, and notes how far the caller is.
+    fn put_state(&self, parts: &[StatePart], progress: &[u8]) -> Result<()>;
+
+    /// Stores blocks of the canonical chain up to the one whose state is downloaded.
+    fn put_blocks(&self, blocks: &[DownloadedBlock]) -> Result<()>;
+
+    /// Builds the tries, and makes this block base and head. Takes as long as reading the state.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the state is not the block's: parts of it are missing or of another
+    /// block. The download stays under way.
+    fn finish_download(&self, block: BlockId) -> Result<()>;
 }
 
 /// Writes of the executor that holds the newest epoch.
@@ -125,6 +162,9 @@ pub trait WriteLease: Send + Sync + 'static {
 }
 
 /// All calls of storage-writer, for the executor and for the server of other processes.
-pub trait StorageApi: TrieStorage + BlockReads + BlockWrites + WriteLease {}
+pub trait StorageApi:
+    TrieStorage + BlockReads + StateRanges + BlockWrites + WriteLease
+{
+}
 
-impl<T: TrieStorage + BlockReads + BlockWrites + WriteLease> StorageApi for T {}
+impl<T: TrieStorage + BlockReads + StateRanges + BlockWrites + WriteLease> StorageApi for T {}

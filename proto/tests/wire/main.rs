@@ -9,6 +9,7 @@ mod noise;
 mod peer_sessions;
 mod peer_table;
 mod round_trip;
+mod snap;
 mod statuses;
 mod workers;
 

@@ -1,4 +1,4 @@
-use super::{refused, through};
+use super::{refused, snap, through};
 use bytes::Bytes;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use std::net::IpAddr;
@@ -30,13 +30,15 @@ fn session() -> impl Strategy<Value = Session> {
         latest_hash,
     });
     let direction = select(vec![Direction::Inbound, Direction::Outbound]);
-    (id(), "[ -~]{0,128}", ip, any::<u16>(), direction, any::<u32>(), range).prop_map(
-        |(id, client, ip, port, direction, eth_version, range)| Session {
+    let versions = (any::<u32>(), option::of(1..u32::MAX));
+    (id(), "[ -~]{0,128}", ip, any::<u16>(), direction, versions, range).prop_map(
+        |(id, client, ip, port, direction, (eth_version, snap_version), range)| Session {
             id,
             client,
             address: (ip, port).into(),
             direction,
             eth_version,
+            snap_version,
             range,
         },
     )
@@ -51,6 +53,7 @@ fn fetch() -> impl Strategy<Value = Fetch> {
         headers,
         vec(hash(), 1..9).prop_map(Fetch::Bodies),
         vec(hash(), 1..9).prop_map(Fetch::AccessLists),
+        snap::request().prop_map(Fetch::State),
         (any::<u64>(), vec(hash(), 1..9))
             .prop_map(|(first, hashes)| Fetch::Receipts { first, hashes }),
     ]
@@ -62,6 +65,7 @@ fn fetched() -> impl Strategy<Value = Fetched> {
         vec(item(), 0..5).prop_map(Fetched::Headers),
         vec(item(), 0..5).prop_map(Fetched::Bodies),
         vec(option::of(item()), 0..5).prop_map(Fetched::AccessLists),
+        snap::items().prop_map(Fetched::State),
         (any::<bool>(), vec(item(), 0..5))
             .prop_map(|(incomplete, blocks)| Fetched::Receipts { incomplete, blocks }),
     ]
@@ -107,6 +111,7 @@ fn malformed_messages_name_the_field() {
             address: ([127, 0, 0, 1], 1).into(),
             direction: Direction::Inbound,
             eth_version: 69,
+            snap_version: None,
             range,
         };
         v1::ListSessionsResponse::from(vec![session; count])
@@ -128,7 +133,7 @@ fn malformed_messages_name_the_field() {
     let short = Some(v1::fetch_request::headers::Start::Hash(vec![0; 31].into()));
     let answer = |kind, sizes: Vec<u32>, bytes| {
         let items = vec![1; bytes].into();
-        refused::<_, Fetched>(v1::FetchResponse { kind, sizes, items, incomplete: false })
+        refused::<_, Fetched>(v1::FetchResponse { kind, sizes, items, incomplete: false, state: None })
     };
     let report = |misconduct| {
         let peer = vec![0; 64].into();
@@ -180,7 +185,8 @@ fn malformed_messages_name_the_field() {
         (headers(1025, number), "fetch.headers.limit: 1025 is not in 1..=1024"),
         (headers(1, None), "fetch.headers.start: is missing"),
         (headers(1, short), "fetch.headers.hash: expected 32 bytes, got 31"),
-        (answer(0, vec![], 0), "fetch.kind: 0 is not in 1..=4"),
+        (answer(0, vec![], 0), "fetch.kind: 0 is not in 1..=5"),
+        (answer(5, vec![], 0), "fetch.state: is missing"),
         (answer(1, vec![2], 3), "fetch.items: expected 2 bytes, got 3"),
         (answer(1, vec![0, 1], 1), "fetch.sizes[0]: 0 is not in 1..=4294967295"),
         (answer(1, vec![1; 1025], 1025), "fetch.sizes: 1025 are more than 1024"),

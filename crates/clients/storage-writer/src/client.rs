@@ -18,10 +18,11 @@ use tandem_primitives::{
 use tandem_proto::{
     access::STORAGE_WRITER,
     convert::ERROR_METADATA,
+    snap::{StateItems, StateRequest},
     storage::{
         BaseReads, Block, BlockReads, BlockRecord, BlockRef, BlockWrites, Checkpoint, Claim, Epoch,
         Error, ExecutorAddress, Forkchoice, Holder, KeptBlock, PendingBlock, ReadState, Result,
-        StateValues, TransactionPlace, TrieNodes, TrieStorage, WriteLease,
+        StateRanges, StateValues, TransactionPlace, TrieNodes, TrieStorage, WriteLease,
     },
     wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
 };
@@ -318,6 +319,13 @@ impl BlockReads for Client {
     fn kept(&self, block: B256) -> Result<Option<KeptBlock>> {
         let send = unary!(get_kept, v1::GetKeptRequest);
         Ok(self.call(self.read("kept"), block, send)?.try_into()?)
+    }
+}
+
+impl StateRanges for Client {
+    fn state_items(&self, request: &StateRequest) -> Result<StateItems> {
+        let send = unary!(get_state_items, v1::GetStateItemsRequest);
+        Ok(self.call(self.write("state_items"), request.clone(), send)?.try_into()?)
     }
 }
 
