@@ -32,6 +32,8 @@ pub struct Config {
     /// Maximum bytes in the database of blocks that wait for their execution. Above it, the oldest
     /// block is evicted.
     pub kept_bytes_max: u64,
+    /// Number of states that peers may ask for at the same time; 0 to give them none.
+    pub peer_states_max: usize,
     /// Bytes that the volume must have left for the service to be ready, 0 for any. Checked every
     /// five seconds.
     pub free_bytes_min: u64,
@@ -65,6 +67,7 @@ impl Config {
             pending_memory_bytes_max: 512 << 20,
             side_branch_bytes_max: 4 << 30,
             kept_bytes_max: 1 << 30,
+            peer_states_max: 8,
             free_bytes_min: 32 << 20,
             sync: true,
             read_delay_micros: 0,
@@ -85,6 +88,7 @@ impl Config {
             reverse_diff_blocks: 12,
             access_list_blocks: 20,
             pending_memory_bytes_max: 20_000,
+            peer_states_max: 32,
             ..Self::new(datadir)
         }
     }

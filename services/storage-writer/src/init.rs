@@ -10,11 +10,10 @@ use crate::{
     config::database_path,
     genesis::{self, Entry, GenesisFile},
     meta,
-    rebuild::{Rebuilt, Sink, rebuild},
+    rebuild::{Built, Sink, rebuild_all},
 };
 use flate2::bufread::MultiGzDecoder;
 use parking_lot::Mutex;
-use rayon::prelude::*;
 use std::{
     fs::{self, File},
     io::{self, BufRead, BufReader, Read},
@@ -25,7 +24,7 @@ use std::{
     },
 };
 use tandem_chain::ChainSpec;
-use tandem_primitives::{Account, B256, BlockId, Shard, SubtrieRoot, keccak256};
+use tandem_primitives::{Account, B256, BlockId, keccak256};
 use tandem_proto::storage::Forkchoice;
 use tandem_store::{
     Batch, Durability, Options, Store,
@@ -33,7 +32,6 @@ use tandem_store::{
         AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Receipts, Slots, StorageTrie,
     },
 };
-use tandem_trie::combine;
 
 /// Size in bytes at which a batch of the bulk load is written.
 const BATCH_BYTES: usize = 1 << 20;
@@ -204,14 +202,14 @@ fn build<P: FnMut(Progress) + Send>(
     store.write(batch, Durability::Memory)?;
     let spec = ChainSpec::from_genesis_json(&file.json)
         .map_err(|error| Error::Genesis(error.to_string()))?;
-    let (state_root, root_node, rebuilt) = build_tries(store, &file, progress)?;
-    if rebuilt.accounts != file.accounts || rebuilt.slots != file.slots {
+    let built = build_tries(store, &file, progress)?;
+    if built.accounts != file.accounts || built.slots != file.slots {
         return Err(Error::Genesis("alloc names an account or a slot twice".to_owned()));
     }
     progress(Progress::Flushing);
     store.flush()?;
 
-    let header = spec.genesis_header(state_root);
+    let header = spec.genesis_header(built.root);
     let header_rlp = alloy_rlp::encode(&header);
     let id = BlockId::new(header.number, keccak256(&header_rlp));
     // The body has no transactions, no ommers, and from Shanghai on no withdrawals.
@@ -220,7 +218,7 @@ fn build<P: FnMut(Progress) + Send>(
         None => &[0xc2, 0xc0, 0xc0],
     };
     let mut batch = store.batch();
-    if let Some(rlp) = root_node {
+    if let Some(rlp) = built.node {
         batch.put::<AccountTrie>(&[], &rlp);
     }
     batch.put::<Headers>(id.hash, (id.number, &header_rlp));
@@ -243,37 +241,24 @@ fn write_when_full<'s>(store: &'s Store, batch: &mut Batch<'s>) -> Result<(), Er
     Ok(store.write(full, Durability::Memory)?)
 }
 
-/// Builds all tries from the flat state. Returns the state root, the root node, and the sums.
+/// Builds all tries from the flat state.
 fn build_tries(
     store: &Store,
     file: &GenesisFile,
     progress: &mut (impl FnMut(Progress) + Send),
-) -> Result<(B256, Option<Vec<u8>>, Rebuilt), Error> {
+) -> Result<Built, Error> {
     let done = AtomicU64::new(0);
     let progress = Mutex::new(progress);
     let report = |accounts| {
         (*progress.lock())(Progress::Building { accounts, total: file.accounts });
     };
-    let shards: Vec<Rebuilt> = Shard::all()
-        .collect::<Vec<_>>()
-        .into_par_iter()
-        .map(|shard| {
-            let mut writer = Writer { store, batch: store.batch(), done: &done, report: &report };
-            let rebuilt = rebuild(&store.view(), shard, &mut writer)?;
-            store.write(writer.batch, Durability::Memory)?;
-            Ok(rebuilt)
-        })
-        .collect::<Result<_, Error>>()?;
-    let mut sums = Rebuilt::default();
-    let mut roots: [SubtrieRoot; Shard::COUNT] = Default::default();
-    for (root, shard) in roots.iter_mut().zip(shards) {
-        sums.accounts += shard.accounts;
-        sums.slots += shard.slots;
-        *root = shard.top;
-    }
-    report(sums.accounts);
-    let (state_root, root_node) = combine(&roots)?;
-    Ok((state_root, root_node, sums))
+    let built = rebuild_all(
+        &store.view(),
+        || Writer { store, batch: store.batch(), done: &done, report: &report },
+        |writer| Ok(store.write(writer.batch, Durability::Memory)?),
+    )?;
+    report(built.accounts);
+    Ok(built)
 }
 
 /// Writer of the nodes of one shard.

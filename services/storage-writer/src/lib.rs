@@ -33,12 +33,14 @@
 
 mod acknowledged;
 mod apply;
+mod block_reads;
 mod block_tries;
 mod body;
 mod chain;
 mod codec;
 mod config;
 mod diff_check;
+mod download;
 mod error;
 mod genesis;
 mod grant;
@@ -52,6 +54,7 @@ mod meta;
 pub mod metrics;
 mod overlay;
 mod persist;
+mod ranges;
 mod rebuild;
 mod replay;
 mod rewind;

@@ -12,6 +12,7 @@ const BASE: &str = "base";
 const FORKCHOICE: &str = "forkchoice";
 const EPOCH: &str = "epoch";
 const GRANT: &str = "grant";
+const DOWNLOAD: &str = "download";
 
 fn required<T>(
     view: &View<'_>,
@@ -58,6 +59,19 @@ pub fn put_grant(batch: &mut Batch<'_>, grant: &Grant) -> Result<(), Error> {
     batch.put::<Meta>(EPOCH, &grant.epoch.to_be_bytes());
     batch.put::<Meta>(GRANT, &grant.encode()?);
     Ok(())
+}
+
+/// Returns how far the download of a state is, as its caller said; `None` if none is under way.
+pub fn download(view: &View<'_>) -> Result<Option<Bytes>, Error> {
+    Ok(view.get::<Meta>(DOWNLOAD)?)
+}
+
+pub fn put_download(batch: &mut Batch<'_>, progress: &[u8]) {
+    batch.put::<Meta>(DOWNLOAD, progress);
+}
+
+pub fn delete_download(batch: &mut Batch<'_>) {
+    batch.delete::<Meta>(DOWNLOAD);
 }
 
 /// Chain that the database was made for.

@@ -15,6 +15,10 @@ pub const REWIND_SECONDS: &str = "tandem_storage_writer_rewind_seconds";
 pub const READ_STATE_SECONDS: &str = "tandem_storage_writer_read_state_seconds";
 /// Histogram: one batched walk of the tries.
 pub const WALK_TRIE_SECONDS: &str = "tandem_storage_writer_walk_trie_seconds";
+/// Histogram: one part of a state for a peer.
+pub const STATE_ITEMS_SECONDS: &str = "tandem_storage_writer_state_items_seconds";
+/// Gauge: states that are held for peers.
+pub const PEER_STATES: &str = "tandem_storage_writer_peer_states";
 /// Bytes that the volume of the database has left for the process.
 pub const VOLUME_FREE_BYTES: &str = "tandem_storage_writer_volume_free_bytes";
 /// Gauge: number of the block whose state the base holds.
@@ -90,6 +94,7 @@ pub fn describe() {
         (REWIND_SECONDS, "base stepped back by one batch of blocks"),
         (READ_STATE_SECONDS, "batched read of flat state"),
         (WALK_TRIE_SECONDS, "batched trie walk"),
+        (STATE_ITEMS_SECONDS, "part of a state for a peer"),
         (TRIE_DIFF_CHECK_SECONDS, "nodes of one block's trie diff checked"),
     ];
     for (name, text) in seconds {
@@ -98,6 +103,7 @@ pub fn describe() {
     describe_gauge!(VOLUME_FREE_BYTES, Unit::Bytes, "bytes that the volume has left");
     describe_gauge!(BASE_BLOCK, "block whose state the base holds");
     describe_gauge!(BACKLOG_BLOCKS, "blocks that are due to enter the base");
+    describe_gauge!(PEER_STATES, Unit::Count, "states that are held for peers");
     describe_gauge!(PENDING_BLOCKS, "pending blocks, side branches included");
     let text = "pending blocks, by place: in the database, and what of them is in memory";
     describe_gauge!(PENDING_BYTES, Unit::Bytes, text);

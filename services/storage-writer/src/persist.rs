@@ -38,6 +38,8 @@ pub enum Message {
     Advance,
     /// Step back to a height, then answer.
     Rewind { to: BlockNumber, reply: crossbeam_channel::Sender<storage::Result<()>> },
+    /// Make a downloaded state the base, then answer.
+    Adopt { block: BlockId, reply: crossbeam_channel::Sender<storage::Result<()>> },
     /// End the thread.
     Stop,
 }
@@ -83,6 +85,11 @@ impl Persister {
         Ok(Self { shared, oldest_reverse, oldest_list })
     }
 
+    /// Notes that the base is at this height, and nothing below it can be undone.
+    pub fn begin_at(&mut self, base: BlockNumber) {
+        (self.oldest_reverse, self.oldest_list) = (base + 1, base + 1);
+    }
+
     /// Runs the thread's loop. Messages go before blocks, so that a rewind waits for one block at
     /// most.
     pub fn run(mut self, inbox: &Inbox<Message>) {
@@ -107,6 +114,10 @@ impl Persister {
                 Some(Message::Rewind { to, reply }) => {
                     let answer = self.rewind(to);
                     // The caller may have gone; the base has moved nevertheless.
+                    let _ = reply.send(answer);
+                }
+                Some(Message::Adopt { block, reply }) => {
+                    let answer = self.adopt(block);
                     let _ = reply.send(answer);
                 }
                 Some(Message::Advance) => {

@@ -2,13 +2,14 @@
 //! `verify` compares them.
 
 use crate::Error;
+use rayon::prelude::*;
 use std::cell::RefCell;
 use tandem_primitives::{Account, B256, Bytes, EMPTY_TRIE_ROOT, Shard, SubtrieRoot, keccak256};
 use tandem_store::{
     Cursor, View,
     tables::{Accounts, Slots},
 };
-use tandem_trie::{TrieBuilder, account_leaf};
+use tandem_trie::{TrieBuilder, account_leaf, combine};
 
 /// Receiver of the results of a rebuild.
 pub trait Sink {
@@ -71,6 +72,49 @@ impl<S: Sink> Shared<'_, S> {
     fn check(&mut self) -> Result<(), Error> {
         self.error.take().map_or(Ok(()), Err)
     }
+}
+
+/// All tries of a state, whose nodes a sink has.
+pub struct Built {
+    /// State root.
+    pub root: B256,
+    /// Root node of the account trie, `None` when the state is empty.
+    pub node: Option<Vec<u8>>,
+    /// Number of accounts.
+    pub accounts: u64,
+    /// Number of slots that are set.
+    pub slots: u64,
+}
+
+/// Builds the tries of all shards, several at a time. `sink` makes the receiver of each shard, and
+/// `end` takes it when the shard is done.
+///
+/// # Errors
+/// As [`rebuild`].
+pub fn rebuild_all<S: Sink>(
+    view: &View<'_>,
+    sink: impl Fn() -> S + Sync,
+    end: impl Fn(S) -> Result<(), Error> + Sync,
+) -> Result<Built, Error> {
+    let shards: Vec<Rebuilt> = Shard::all()
+        .collect::<Vec<_>>()
+        .into_par_iter()
+        .map(|shard| {
+            let mut sink = sink();
+            let rebuilt = rebuild(view, shard, &mut sink)?;
+            end(sink)?;
+            Ok(rebuilt)
+        })
+        .collect::<Result<_, Error>>()?;
+    let mut tops: [SubtrieRoot; Shard::COUNT] = Default::default();
+    let (mut accounts, mut slots) = (0, 0);
+    for (top, shard) in tops.iter_mut().zip(shards) {
+        accounts += shard.accounts;
+        slots += shard.slots;
+        *top = shard.top;
+    }
+    let (root, node) = combine(&tops)?;
+    Ok(Built { root, node, accounts, slots })
 }
 
 /// Builds the account subtrie of a shard and the storage tries of its accounts.

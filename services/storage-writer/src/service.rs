@@ -9,12 +9,16 @@ use crate::{
     load::{drop_unproven, load},
     meta, metrics,
     persist::{MAILBOX, Message, Persister},
+    ranges::ServedStates,
     shared::{Branch, Shared, State, record},
     walk,
 };
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::{
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -74,7 +78,9 @@ pub struct StorageWriter {
     genesis_json: Arc<str>,
     /// Held for reading during each fenced write, so that a grant comes after all older writes.
     granted: RwLock<Grant>,
-    mailbox: Mailbox<Message>,
+    pub(crate) mailbox: Mailbox<Message>,
+    /// States that peers ask for.
+    pub(crate) served: ServedStates,
     running: Running,
 }
 
@@ -96,6 +102,7 @@ impl StorageWriter {
         let (genesis, chain, grant) = load(&store, &config.limits())?;
         let kept = Kept::load(&store)?;
         let acknowledged = Acknowledged::open(&store, &chain, &config)?;
+        let is_downloading = meta::download(&store.view())?.is_some();
         info!(
             base = %chain.base(), head = %chain.forkchoice().head, pending = chain.len(),
             "database opened"
@@ -113,6 +120,7 @@ impl StorageWriter {
             progress: Condvar::new(),
             replay: Mutex::new(None),
             mended: Mutex::new(None),
+            is_downloading: AtomicBool::new(is_downloading),
         });
         let suspects = shared.state.lock().chain.unproven();
         drop_unproven(&shared, suspects)?;
@@ -125,8 +133,15 @@ impl StorageWriter {
             path: "persist thread".into(),
             source,
         })?;
+        let served = ServedStates::start(&shared, &running);
+        let served = served.map_err(|source| Error::Io {
+            context: "start",
+            path: "threads of peers' states".into(),
+            source,
+        })?;
         Ok(Arc::new(Self {
             shared,
+            served,
             genesis: genesis.id,
             genesis_json: genesis.json.into(),
             granted: RwLock::new(grant),
@@ -139,6 +154,7 @@ impl StorageWriter {
     /// in async code. Calls that are still under way are answered.
     pub fn stop(&self) {
         self.running.stop(|| {
+            self.served.stop();
             let _ = self.mailbox.send(Message::Stop);
         });
     }
@@ -228,19 +244,6 @@ impl StorageWriter {
         state.chain.shrink(&limits);
         Ok(())
     }
-
-    /// Returns the hash of a block, `None` when its number is unknown.
-    fn resolve(&self, block: BlockRef) -> Result<Option<B256>> {
-        let number = match block {
-            BlockRef::Hash(hash) => return Ok(Some(hash)),
-            BlockRef::Number(number) => number,
-        };
-        // Memory is read first: a block leaves it only after it is in the database.
-        if let Some(hash) = self.shared.state.lock().chain.canonical_hash(number) {
-            return Ok(Some(hash));
-        }
-        self.shared.store.view().get::<Canonical>(number).map_err(store_error)
-    }
 }
 
 impl Drop for StorageWriter {
@@ -256,7 +259,7 @@ impl std::fmt::Debug for StorageWriter {
     }
 }
 
-fn store_error(error: tandem_store::Error) -> storage::Error {
+pub(crate) fn store_error(error: tandem_store::Error) -> storage::Error {
     Error::from(error).into()
 }
 
@@ -277,7 +280,7 @@ fn other_header(id: BlockId) -> storage::Error {
     storage::Error::Refused(format!("the header of block {id} has another hash"))
 }
 
-fn stopped() -> storage::Error {
+pub(crate) fn stopped() -> storage::Error {
     storage::Error::Unavailable("the persist thread has stopped".to_owned())
 }
 
@@ -294,6 +297,7 @@ impl BaseReads for StorageWriter {
     }
 
     fn read_state(&self, request: &ReadState) -> Result<StateValues> {
+        self.shared.needs_state()?;
         let started = Instant::now();
         let keys = request.accounts.len() + request.slots.len() + request.codes.len();
         delay(self.shared.config.read_delay_micros, keys.div_ceil(DELAYED_TOGETHER));
@@ -313,6 +317,7 @@ impl BaseReads for StorageWriter {
     }
 
     fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
+        self.shared.needs_state()?;
         let started = Instant::now();
         delay(self.shared.config.trie_read_delay_micros, targets.len());
         let view = self.shared.store.snapshot();
@@ -362,65 +367,11 @@ impl TrieStorage for StorageWriter {
     }
 }
 
-impl BlockReads for StorageWriter {
-    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
-        let Some(hash) = self.resolve(block)? else { return Ok(None) };
-        let view = self.shared.store.view();
-        let Some((number, header)) = view.get::<Headers>(hash).map_err(store_error)? else {
-            return Ok(None);
-        };
-        let body = view.get::<Bodies>(hash).map_err(store_error)?;
-        let receipts = view.get::<Receipts>(hash).map_err(store_error)?;
-        let id = BlockId::new(number, hash);
-        Ok(body.zip(receipts).map(|(body, receipts)| BlockRecord { id, header, body, receipts }))
-    }
-
-    fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
-        let Some(hash) = self.resolve(block)? else { return Ok(None) };
-        let found = self.shared.store.view().get::<Headers>(hash).map_err(store_error)?;
-        Ok(found.map(|(number, rlp)| (BlockId::new(number, hash), rlp)))
-    }
-
-    fn access_list(&self, block: BlockRef) -> Result<Option<Bytes>> {
-        let Some(hash) = self.resolve(block)? else { return Ok(None) };
-        let view = self.shared.store.view();
-        let header = view.get::<Headers>(hash).map_err(store_error)?;
-        let Some((number, _)) = header else { return Ok(None) };
-        view.get::<AccessLists>(BlockId::new(number, hash)).map_err(store_error)
-    }
-
-    fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
-        let path: Vec<Pending> = {
-            let state = self.shared.state.lock();
-            state.chain.path().filter_map(|hash| state.chain.get(hash)).cloned().collect()
-        };
-        let view = self.shared.store.view();
-        for block in path.iter().rev() {
-            // A block without a record has entered the base meanwhile.
-            let Ok(record) = record(&view, block) else { continue };
-            let index = record.transaction_hashes.iter().position(|found| *found == hash);
-            if let Some(index) = index {
-                return Ok(Some(TransactionPlace { block: block.id, index: index as u32 }));
-            }
-        }
-        let found = self.shared.store.view().get::<Transactions>(hash).map_err(store_error)?;
-        Ok(found.map(|(block, index)| TransactionPlace { block, index }))
-    }
-
-    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
-        Ok(self.shared.state_diffs(blocks)?)
-    }
-
-    fn kept(&self, block: B256) -> Result<Option<KeptBlock>> {
-        let bytes = self.shared.store.view().get::<KeptTable>(block).map_err(store_error)?;
-        Ok(bytes.map(|bytes| decode_kept(&bytes)).transpose()?)
-    }
-}
-
 impl BlockWrites for StorageWriter {
     fn commit(&self, epoch: Epoch, block: Block) -> Result<()> {
         let _span = info_span!("commit_block", block.number = block.id.number).entered();
         let started = Instant::now();
+        self.shared.needs_state()?;
         let _granted = self.fence(epoch)?;
         let (shared, id) = (&self.shared, block.id);
         if keccak256(&block.header) != id.hash {

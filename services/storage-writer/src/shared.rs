@@ -18,7 +18,10 @@ use crate::{
     replay::Replay,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::sync::{Arc, atomic::AtomicU64};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64},
+};
 use tandem_primitives::{B256, BlockId, BlockNumber, StateDiff, TrieDiff};
 use tandem_proto::storage;
 use tandem_store::{
@@ -61,6 +64,8 @@ pub struct Shared {
     /// Base at which rebuilding all tries did not help. Locked while the base is changed or its
     /// tries are mended, and before `replay` and `state`.
     pub mended: Mutex<Option<B256>>,
+    /// Whether a state is being downloaded, so that there is none now.
+    pub is_downloading: AtomicBool,
 }
 
 /// Place where a block's branch meets the base's chain.

@@ -17,6 +17,7 @@ use tandem_proto::{
     access::permits,
     convert::{EpochRequest, TrieDiffParts},
     limits::STORAGE_MESSAGE_BYTES_MAX,
+    snap::StateRequest,
     storage::{
         self, Block, BlockRecord, BlockRef, Epoch, Forkchoice, KeptBlock, PendingBlock, ReadState,
         StorageApi,
@@ -374,6 +375,17 @@ impl generated::StorageWriter for Service {
         let call =
             |api: &dyn StorageApi, wire| Ok(api.access_list(BlockRef::try_from(wire)?)?.into());
         self.answer(Lane::Short, request, call).await
+    }
+
+    async fn get_state_items(
+        &self,
+        request: Request<v1::GetStateItemsRequest>,
+    ) -> Answer<v1::GetStateItemsResponse> {
+        let call = |api: &dyn StorageApi, wire| {
+            Ok(api.state_items(&StateRequest::try_from(wire)?)?.into())
+        };
+        // Long answers for strangers, so not in the lane of short reads.
+        self.answer(Lane::Long, request, call).await
     }
 
     async fn get_transaction(

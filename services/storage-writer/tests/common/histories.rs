@@ -2,7 +2,10 @@
 //! diffs, restarts. The database is in a directory or in memory, in one process or over the wire.
 //! Every restart verifies the whole database.
 
-use crate::common::{Random, World, account_key, block, new_chain, new_chain_in_memory, slot_key};
+use crate::{
+    common::{Random, World, account_key, block, new_chain, new_chain_in_memory, slot_key},
+    ranges,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -45,6 +48,8 @@ pub struct Model<F> {
     oldest_reverse: u64,
     /// Height of the finalized block, 0 for none.
     finalized: u64,
+    /// State of which a range was asked for first.
+    served: Option<World>,
 }
 
 impl<F: Front> Model<F> {
@@ -82,6 +87,7 @@ impl<F: Front> Model<F> {
             base: 0,
             oldest_reverse: 1,
             finalized: 0,
+            served: None,
         };
         model.reopen();
         model
@@ -117,6 +123,7 @@ impl<F: Front> Model<F> {
             self.writer = Some(writer.unwrap());
         }
         self.api = Some(self.front.open(self.writer.as_ref().unwrap()));
+        self.served = None;
         let epoch = self.api().acquire_epoch("test").unwrap();
         assert!(epoch.number > self.epoch.number);
         self.epoch = epoch;
@@ -333,6 +340,24 @@ impl<F: Front> Model<F> {
         }
         self.check_state(&*api, base);
         self.check_blocks(&*api);
+        if self.random.one_in(3) {
+            self.check_ranges(&*api);
+        }
+    }
+
+    /// Asks for ranges of the state of a recent block, and of one that was asked for before, though
+    /// the base may have left it.
+    fn check_ranges(&mut self, api: &dyn StorageApi) {
+        let recent = &self.canonical[self.base as usize..];
+        let block = *self.random.pick(recent);
+        let world = self.world(block).clone();
+        for world in [Some(&world), self.served.as_ref()].into_iter().flatten() {
+            ranges::check(api, world, &mut self.random);
+        }
+        self.served.get_or_insert(world);
+        let unknown = World::default();
+        let items = ranges::accounts(api, unknown.root(), B256::ZERO, u64::MAX);
+        assert!(items.0.is_empty() && items.1.is_empty());
     }
 
     fn check_state(&mut self, api: &dyn StorageApi, base: BlockId) {

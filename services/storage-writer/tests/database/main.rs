@@ -12,6 +12,8 @@ mod damage;
 mod histories;
 mod init;
 mod random;
+#[path = "../common/ranges.rs"]
+mod ranges;
 #[path = "../common/readers.rs"]
 mod readers;
 mod small_disk;

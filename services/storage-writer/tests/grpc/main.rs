@@ -11,6 +11,8 @@ mod errors;
 mod histories;
 mod host;
 mod losses;
+#[path = "../common/ranges.rs"]
+mod ranges;
 #[path = "../common/readers.rs"]
 mod readers;
 mod roles;

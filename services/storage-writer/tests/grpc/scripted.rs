@@ -4,10 +4,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use tandem_primitives::{
     Account, B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, U256, WalkTarget,
 };
-use tandem_proto::storage::{
-    BaseReads, Block, BlockReads, BlockRecord, BlockRef, BlockWrites, Checkpoint, Claim, Epoch,
-    Error, Forkchoice, KeptBlock, PendingBlock, ReadState, Result, StateValues, TransactionPlace,
-    TrieNode, TrieNodes, TrieStorage, WriteLease,
+use tandem_proto::{
+    snap::{StateItems, StateRequest},
+    storage::{
+        BaseReads, Block, BlockReads, BlockRecord, BlockRef, BlockWrites, Checkpoint, Claim, Epoch,
+        Error, Forkchoice, KeptBlock, PendingBlock, ReadState, Result, StateRanges, StateValues,
+        TransactionPlace, TrieNode, TrieNodes, TrieStorage, WriteLease,
+    },
 };
 
 /// Nodes on the path to each target of a walk.
@@ -193,6 +196,13 @@ impl BlockReads for Scripted {
     fn kept(&self, _: B256) -> Result<Option<KeptBlock>> {
         self.enter("kept")?;
         Ok(None)
+    }
+}
+
+impl StateRanges for Scripted {
+    fn state_items(&self, request: &StateRequest) -> Result<StateItems> {
+        self.enter("state_items")?;
+        Ok(StateItems::none(request))
     }
 }
 

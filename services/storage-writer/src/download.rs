@@ -1,0 +1,320 @@
+//! Download of a state in place of the execution of the blocks before it.
+//!
+//! Ranges of the flat state replace what is there, in any order and again if need be. Meanwhile the
+//! base is neither the old nor the new state, so nobody can read it. At the end the tries are built
+//! from the flat state. Only if they lead to the state root of the block's header does that block
+//! become base and head. A record in the database says that a download is under way, and how far its
+//! caller says it is, so a restart continues it.
+
+use crate::{
+    Error, body,
+    chain::Chain,
+    meta,
+    persist::{Message, Persister},
+    rebuild::{Built, Sink, rebuild_all},
+    service::{StorageWriter, stopped},
+    shared::Shared,
+};
+use std::sync::atomic::Ordering::Relaxed;
+use tandem_primitives::{Account, B256, BlockId, Bytes, EMPTY_CODE_HASH};
+use tandem_proto::{
+    snap::{DownloadedBlock, StatePart},
+    storage::{self, Forkchoice, StateDownloads},
+};
+use tandem_store::{
+    Batch, Durability, Store, Table,
+    tables::{
+        AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Receipts, Slots, StorageTrie,
+        Transactions,
+    },
+};
+use tracing::info;
+
+/// Size in bytes at which a batch is written.
+const BATCH_BYTES: usize = 4 << 20;
+
+impl StateDownloads for StorageWriter {
+    fn download_progress(&self) -> storage::Result<Option<Bytes>> {
+        Ok(meta::download(&self.shared.store.view())?)
+    }
+
+    fn begin_download(&self) -> storage::Result<()> {
+        let shared = &self.shared;
+        let _mended = shared.mended.lock();
+        let state = shared.state.lock();
+        if shared.is_downloading.load(Relaxed) {
+            return Ok(());
+        }
+        let (base, head) = (state.chain.base(), state.chain.forkchoice().head);
+        let genesis = meta::genesis(&shared.store.view())?.id;
+        if base != genesis || head != genesis || state.chain.len() > 0 {
+            let text = format!("a state is downloaded only onto genesis; the head is {head}");
+            return Err(storage::Error::Refused(text));
+        }
+        let mut batch = shared.store.batch();
+        meta::put_download(&mut batch, &[]);
+        shared.store.write(batch, Durability::Disk).map_err(Error::from)?;
+        shared.is_downloading.store(true, Relaxed);
+        Ok(())
+    }
+
+    fn put_state(&self, parts: &[StatePart], progress: &[u8]) -> storage::Result<()> {
+        self.must_download()?;
+        let store = &self.shared.store;
+        let mut batch = store.batch();
+        for part in parts {
+            put_part(store, &mut batch, part)?;
+            if batch.byte_len() >= BATCH_BYTES {
+                let full = std::mem::replace(&mut batch, store.batch());
+                store.write(full, Durability::Process).map_err(Error::from)?;
+            }
+        }
+        // The log has the parts before the progress that tells of them.
+        meta::put_download(&mut batch, progress);
+        Ok(store.write(batch, Durability::Process).map_err(Error::from)?)
+    }
+
+    fn put_blocks(&self, blocks: &[DownloadedBlock]) -> storage::Result<()> {
+        self.must_download()?;
+        let store = &self.shared.store;
+        let mut batch = store.batch();
+        for DownloadedBlock { id, header, body, receipts } in blocks {
+            batch.put::<Headers>(id.hash, (id.number, header));
+            batch.put::<Bodies>(id.hash, body);
+            batch.put::<Receipts>(id.hash, receipts);
+            batch.put::<Canonical>(id.number, id.hash);
+            for (index, hash) in (0..).zip(body::transaction_hashes(body)?.iter()) {
+                batch.put::<Transactions>(*hash, (*id, index));
+            }
+        }
+        Ok(store.write(batch, Durability::Process).map_err(Error::from)?)
+    }
+
+    fn finish_download(&self, block: BlockId) -> storage::Result<()> {
+        self.must_download()?;
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        self.mailbox.send(Message::Adopt { block, reply }).map_err(|_| stopped())?;
+        answer.recv().map_err(|_| stopped())?
+    }
+}
+
+impl StorageWriter {
+    fn must_download(&self) -> storage::Result<()> {
+        match self.shared.is_downloading.load(Relaxed) {
+            true => Ok(()),
+            false => Err(storage::Error::Refused("no state is being downloaded".to_owned())),
+        }
+    }
+}
+
+impl Shared {
+    /// Refuses calls that need a whole state.
+    ///
+    /// # Errors
+    /// [`storage::Error::Unavailable`] while a state is downloaded.
+    pub fn needs_state(&self) -> storage::Result<()> {
+        match self.is_downloading.load(Relaxed) {
+            false => Ok(()),
+            true => Err(storage::Error::Unavailable("the state is being downloaded".to_owned())),
+        }
+    }
+}
+
+/// Replaces a part of the flat state.
+fn put_part(store: &Store, batch: &mut Batch<'_>, part: &StatePart) -> Result<(), Error> {
+    match part {
+        StatePart::Accounts { first, last, accounts } => {
+            let new = accounts.iter().map(|account| account.key.to_vec());
+            delete_others::<Accounts>(store, batch, first.as_slice(), last.as_slice(), new)?;
+            for account in accounts {
+                batch.put::<Accounts>(account.key, &account.account);
+            }
+            let owners = accounts.iter().filter(|it| it.has_storage).map(|it| it.key);
+            delete_other_storage(store, batch, first, last, owners)
+        }
+        StatePart::Slots { owner, first, last, slots } => {
+            let key = |slot: &B256| [owner.as_slice(), slot.as_slice()].concat();
+            let new = slots.iter().map(|(slot, _)| key(slot));
+            delete_others::<Slots>(store, batch, &key(first), &key(last), new)?;
+            for (slot, value) in slots {
+                batch.put::<Slots>((*owner, *slot), *value);
+            }
+            Ok(())
+        }
+        StatePart::Codes(codes) => {
+            for (hash, code) in codes {
+                batch.put::<Code>(*hash, code);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Deletes the records between two keys, both included, other than the new ones, whose keys rise.
+fn delete_others<T: Table>(
+    store: &Store,
+    batch: &mut Batch<'_>,
+    first: &[u8],
+    last: &[u8],
+    new: impl Iterator<Item = Vec<u8>>,
+) -> Result<(), Error> {
+    let view = store.view();
+    let mut old = view.range::<T>(first, None);
+    let mut new = new.peekable();
+    while let Some((key, _)) = old.entry()?.filter(|(key, _)| *key <= last) {
+        while new.next_if(|new| new.as_slice() < key).is_some() {}
+        if new.peek().is_none_or(|new| new.as_slice() != key) {
+            batch.delete_raw::<T>(key);
+        }
+        old.advance();
+    }
+    Ok(())
+}
+
+/// Deletes slots of accounts between two keys, both included, other than these, whose keys rise.
+fn delete_other_storage(
+    store: &Store,
+    batch: &mut Batch<'_>,
+    first: &B256,
+    last: &B256,
+    owners: impl Iterator<Item = B256>,
+) -> Result<(), Error> {
+    let view = store.view();
+    let mut old = view.range::<Slots>(first.as_slice(), None);
+    let mut owners = owners.peekable();
+    while let Some((key, _)) = old.entry()? {
+        let Some((owner, _)) = key.split_first_chunk::<32>() else {
+            return Err(Error::Damaged("malformed slot key".to_owned()));
+        };
+        let owner = B256::from(owner);
+        if owner > *last {
+            break;
+        }
+        while owners.next_if(|other| *other < owner).is_some() {}
+        if owners.peek() != Some(&owner) {
+            batch.delete_raw::<Slots>(key);
+            old.advance();
+            continue;
+        }
+        // The slots of this account were replaced by themselves.
+        let Some(next) = after(&owner) else { break };
+        old.seek(next.as_slice());
+    }
+    Ok(())
+}
+
+/// Returns the key after this one, `None` after the last.
+fn after(key: &B256) -> Option<B256> {
+    let at = key.iter().rposition(|byte| *byte != 0xff)?;
+    let mut next = *key;
+    next[at] += 1;
+    next[at + 1..].fill(0);
+    Some(next)
+}
+
+impl Persister {
+    /// Makes the downloaded state the base, and its block the head.
+    pub fn adopt(&mut self, block: BlockId) -> storage::Result<()> {
+        let shared = self.shared.clone();
+        let _mended = shared.mended.lock();
+        let store = &shared.store;
+        let header = body::header(&store.view(), block.hash)?;
+        let built = build_tries(store)?;
+        if built.root != header.state_root {
+            let (header, computed) = (header.state_root, built.root);
+            return Err(Error::StateRoot { block, header, computed }.into());
+        }
+        // Everything is on the disk before the record that it is whole.
+        store.flush().map_err(Error::from)?;
+        let forkchoice = Forkchoice { head: block, safe: None, finalized: None };
+        let mut batch = store.batch();
+        if let Some(rlp) = &built.node {
+            batch.put::<AccountTrie>(&[], rlp);
+        }
+        meta::put_base(&mut batch, &block);
+        meta::put_forkchoice(&mut batch, &forkchoice);
+        meta::delete_download(&mut batch);
+        *shared.replay.lock() = None;
+        {
+            let mut state = shared.state.lock();
+            store.write(batch, Durability::Disk).map_err(Error::from)?;
+            state.chain = Chain::new(block, forkchoice);
+            shared.acknowledged.head(store, block);
+            shared.is_downloading.store(false, Relaxed);
+            shared.gauge(&state);
+        }
+        self.begin_at(block.number);
+        info!(%block, accounts = built.accounts, slots = built.slots, "downloaded state adopted");
+        (shared.deps.on_persisted)(block);
+        Ok(())
+    }
+}
+
+/// Builds all tries from the flat state, and deletes slots without an account.
+fn build_tries(store: &Store) -> Result<Built, Error> {
+    clear::<AccountTrie>(store)?;
+    clear::<StorageTrie>(store)?;
+    rebuild_all(
+        &store.view(),
+        || Nodes { store, batch: store.batch() },
+        |nodes| Ok(store.write(nodes.batch, Durability::Process)?),
+    )
+}
+
+fn clear<T: Table>(store: &Store) -> Result<(), Error> {
+    let view = store.view();
+    let mut old = view.cursor::<T>(&[]);
+    let mut batch = store.batch();
+    while let Some((key, _)) = old.entry()? {
+        batch.delete_raw::<T>(key);
+        if batch.byte_len() >= BATCH_BYTES {
+            let full = std::mem::replace(&mut batch, store.batch());
+            store.write(full, Durability::Process)?;
+        }
+        old.advance();
+    }
+    Ok(store.write(batch, Durability::Process)?)
+}
+
+/// Writer of the nodes of one shard.
+struct Nodes<'s> {
+    store: &'s Store,
+    batch: Batch<'s>,
+}
+
+impl Nodes<'_> {
+    fn write_when_full(&mut self) -> Result<(), Error> {
+        if self.batch.byte_len() < BATCH_BYTES {
+            return Ok(());
+        }
+        let full = std::mem::replace(&mut self.batch, self.store.batch());
+        Ok(self.store.write(full, Durability::Process)?)
+    }
+}
+
+impl Sink for Nodes<'_> {
+    fn node(&mut self, owner: Option<B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error> {
+        match owner {
+            None => self.batch.put::<AccountTrie>(path, rlp),
+            Some(owner) => self.batch.put::<StorageTrie>((owner, path), rlp),
+        }
+        self.write_when_full()
+    }
+
+    fn account(&mut self, address_hash: B256, account: &Account) -> Result<(), Error> {
+        let hash = account.code_hash;
+        if hash != EMPTY_CODE_HASH && self.store.view().get::<Code>(hash)?.is_none() {
+            return Err(Error::absent(format!("code {hash} of account {address_hash}")));
+        }
+        Ok(())
+    }
+
+    fn storage_done(&mut self, _: B256) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn orphan(&mut self, owner: B256, slot: B256) -> Result<(), Error> {
+        self.batch.delete::<Slots>((owner, slot));
+        self.write_when_full()
+    }
+}
