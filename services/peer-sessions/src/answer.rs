@@ -19,7 +19,7 @@ pub(crate) fn answer(source: &dyn BlockSource, request: Message, parts: bool) ->
             Message::BlockHeaders { id, headers: headers(source, &request) }
         }
         Message::GetBlockBodies { id, hashes } => {
-            let bodies = fill(&hashes, |hash| Some(source.body(hash)));
+            let bodies = fill(&hashes, SOFT, |hash| Some(source.body(hash)));
             Message::BlockBodies { id, bodies: bodies.into_iter().flatten().collect() }
         }
         Message::GetReceipts { id, first, hashes } => {
@@ -27,7 +27,7 @@ pub(crate) fn answer(source: &dyn BlockSource, request: Message, parts: bool) ->
             Message::Receipts { id, incomplete, blocks }
         }
         Message::GetBlockAccessLists { id, hashes } => {
-            let lists = fill(&hashes, |hash| Some(source.access_list(hash)));
+            let lists = fill(&hashes, SOFT, |hash| Some(source.access_list(hash)));
             Message::BlockAccessLists { id, lists }
         }
         // There is no pool yet, so it has none of them.
@@ -39,9 +39,17 @@ pub(crate) fn answer(source: &dyn BlockSource, request: Message, parts: bool) ->
     Some(answer)
 }
 
-/// Collects an item for each hash until the answer has its size, or `item` ends it.
-fn fill(hashes: &[B256], item: impl Fn(B256) -> Option<Option<Bytes>>) -> Vec<Option<Bytes>> {
+/// Size of an answer if the request names none.
+const SOFT: u64 = ANSWER_BYTES_SOFT as u64;
+
+/// Collects an item for each hash until the answer has `wanted` bytes, or `item` ends it.
+pub(crate) fn fill(
+    hashes: &[B256],
+    wanted: u64,
+    item: impl Fn(B256) -> Option<Option<Bytes>>,
+) -> Vec<Option<Bytes>> {
     let (mut items, mut bytes) = (Vec::new(), FRAME_BYTES);
+    let wanted = wanted.min(SOFT) as usize;
     for &hash in hashes {
         let Some(item) = item(hash) else { break };
         bytes += item.as_ref().map_or(1, |item| item.len());
@@ -49,7 +57,7 @@ fn fill(hashes: &[B256], item: impl Fn(B256) -> Option<Option<Bytes>>) -> Vec<Op
             break;
         }
         items.push(item);
-        if bytes >= ANSWER_BYTES_SOFT {
+        if bytes >= wanted {
             break;
         }
     }
@@ -89,7 +97,7 @@ fn receipts(
     parts: bool,
 ) -> (bool, Vec<Bytes>) {
     if !parts {
-        let lists = fill(hashes, |hash| source.receipts(hash).map(Some));
+        let lists = fill(hashes, SOFT, |hash| source.receipts(hash).map(Some));
         return (false, lists.into_iter().flatten().collect());
     }
     let (mut blocks, mut room, mut skip) = (Vec::new(), MESSAGE_BYTES_MAX - FRAME_BYTES, first);
@@ -151,6 +159,7 @@ fn next(rest: &mut &[u8]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tandem_proto::snap::{StateItems, StateRequest};
 
     const NONE: [u64; 0] = [];
 
@@ -206,6 +215,10 @@ mod tests {
         fn access_list(&self, hash: B256) -> Option<Bytes> {
             self.body(hash)
         }
+
+        fn state_items(&self, request: &StateRequest) -> StateItems {
+            StateItems::none(request)
+        }
     }
 
     fn numbers(request: HeadersRequest) -> Vec<u64> {
@@ -252,7 +265,9 @@ mod tests {
     fn an_answer_ends_at_its_size() {
         let source = Blocks { latest: 1000, item_bytes: ANSWER_BYTES_SOFT / 4, receipts: 1 };
         let hashes: Vec<_> = (0..1000).map(hash).collect();
-        assert_eq!(fill(&hashes, |hash| Some(source.body(hash))).len(), 4);
+        assert_eq!(fill(&hashes, SOFT, |hash| Some(source.body(hash))).len(), 4);
+        assert_eq!(fill(&hashes, SOFT / 2, |hash| Some(source.body(hash))).len(), 2);
+        assert_eq!(fill(&hashes, 0, |hash| Some(source.body(hash))).len(), 1);
         assert_eq!(receipts(&source, 0, &hashes, false).1.len(), 4);
         assert_eq!(receipts(&source, 0, &hashes, true).1.len(), 4);
     }

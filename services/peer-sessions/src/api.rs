@@ -43,6 +43,7 @@ fn described(peer: &Peer) -> Session {
         address: info.address,
         direction: info.direction,
         eth_version: info.version as u32,
+        snap_version: info.snap.map(|version| version as u32),
         range: BlockRange {
             earliest: range.earliest,
             latest: range.latest,

@@ -3,6 +3,7 @@
 use tandem_discv4::{ForkId, fork_id, is_compatible};
 use tandem_eth_wire::eth::{BlockRange, Status, Version};
 use tandem_primitives::{B256, Bytes};
+use tandem_proto::snap::{StateItems, StateRequest};
 
 /// State of the own chain.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,7 +99,7 @@ pub enum StatusError {
     },
 }
 
-/// Blocks that peers ask for. Calls may block; few threads of low priority make them.
+/// Blocks and states that peers ask for. Calls may block; few threads of low priority make them.
 pub trait BlockSource: Send + Sync + 'static {
     /// Returns the number of a block of the canonical chain.
     fn number(&self, hash: B256) -> Option<u64>;
@@ -116,4 +117,7 @@ pub trait BlockSource: Send + Sync + 'static {
 
     /// Returns the RLP of a block's access list (EIP-7928).
     fn access_list(&self, hash: B256) -> Option<Bytes>;
+
+    /// Returns a part of a recent state, without any item if it is not there.
+    fn state_items(&self, request: &StateRequest) -> StateItems;
 }

@@ -7,10 +7,10 @@
 //!  peer-table ────┴── candidates, connected peers ────────────┘      └──► BlockSource (answers)
 //! ```
 //!
-//! * **Role.** Keeps sessions with limits by number, direction and subnet. Speaks eth/69 to 71. It
-//!   answers headers, bodies, receipts and access lists from a [`BlockSource`], and asks peers for
-//!   the same on behalf of callers of [`PeerSessionsApi`](tandem_proto::peer_sessions::PeerSessionsApi). snap is not offered, as no service can
-//!   answer it.
+//! * **Role.** Keeps sessions with limits by number, direction and subnet. Speaks eth/69 to 71, snap/1
+//!   and snap/2. It answers headers, bodies, receipts, access lists and parts of recent states from a
+//!   [`BlockSource`], and asks peers for the same on behalf of callers of
+//!   [`PeerSessionsApi`](tandem_proto::peer_sessions::PeerSessionsApi).
 //! * **Inputs.** Connections; [`ChainStatus`] of the own chain; peers to dial, from the
 //!   configuration and from peer-table.
 //! * **Outputs.** Answers; the number of connected peers, for peer-table. Callers in other
@@ -41,6 +41,7 @@ mod link;
 mod metrics;
 mod service;
 mod session;
+mod snap;
 mod table;
 
 pub use chain::{BlockSource, ChainStatus, StatusError};

@@ -4,7 +4,10 @@ use crate::{chain::ChainStatus, error::SessionError, metrics};
 use ::metrics::counter;
 use std::{io, time::Duration};
 use tandem_discv4::{NodeKey, PublicKey};
-use tandem_eth_wire::eth::{self, Status, Version};
+use tandem_eth_wire::{
+    eth::{self, Status, Version},
+    snap,
+};
 use tandem_primitives::Bytes;
 use tandem_proto::peer_sessions::Direction;
 use tandem_rlpx::{
@@ -140,7 +143,16 @@ pub(crate) struct Greeting {
     pub(crate) hello: Hello,
     pub(crate) version: Version,
     pub(crate) shared: Shared,
+    /// The protocol snap, if the peer has it.
+    pub(crate) snap: Option<Snap>,
     pub(crate) status: Status,
+}
+
+/// The protocol snap on a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Snap {
+    pub(crate) version: snap::Version,
+    pub(crate) shared: Shared,
 }
 
 /// Agrees on keys with the peer. `remote` is the key that the peer has to prove, if this node has
@@ -211,8 +223,13 @@ pub(crate) async fn greet(
         if theirs.id != remote {
             return Err(SessionError::Local(DisconnectReason::UnexpectedIdentity));
         }
-        let shared = negotiate(offers, &theirs.capabilities);
-        let shared = shared.into_iter().find(|shared| shared.offer.name == eth::NAME);
+        let all = negotiate(offers, &theirs.capabilities);
+        let named = |name| all.iter().find(|shared| shared.offer.name == name).copied();
+        let snap = named(snap::NAME).and_then(|shared| {
+            let version = snap::Version::from_number(shared.offer.version)?;
+            Some(Snap { version, shared })
+        });
+        let shared = named(eth::NAME);
         let version = shared.and_then(|shared| Version::from_number(shared.offer.version));
         let (Some(shared), Some(version)) = (shared, version) else {
             return Err(SessionError::Local(DisconnectReason::Useless));
@@ -230,7 +247,7 @@ pub(crate) async fn greet(
             return Err(SessionError::Unexpected("expected Status"));
         };
         chain.check(version, &status)?;
-        Ok(Greeting { hello: theirs, version, shared, status })
+        Ok(Greeting { hello: theirs, version, shared, snap, status })
     };
     timeout_at(deadline, greeting).await.unwrap_or(Err(SessionError::Timeout("handshake")))
 }

@@ -25,7 +25,7 @@ use std::{
 };
 use tandem_actor::{Running, take_lowest_priority};
 use tandem_discv4::{NodeKey, PublicKey};
-use tandem_eth_wire::eth::Version;
+use tandem_eth_wire::{eth::Version, snap};
 use tandem_proto::{peer_sessions::Direction, peer_table::PeerTableApi};
 use tandem_rlpx::{DisconnectReason, Hello, Offer};
 use tokio::{
@@ -89,7 +89,8 @@ impl PeerSessions {
         let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let running = Running::new(deps.fatal);
         let (changed, changes) = sync_channel(1);
-        let offers: Vec<_> = Version::ALL.map(Version::offer).to_vec();
+        let eth = Version::ALL.map(Version::offer);
+        let offers: Vec<_> = eth.into_iter().chain(snap::Version::ALL.map(snap::Version::offer)).collect();
         let hello = Hello {
             version: tandem_rlpx::VERSION,
             client: deps.client,
@@ -329,6 +330,7 @@ impl Shared {
             address,
             direction,
             version: greeting.version,
+            snap: greeting.snap.map(|snap| snap.version),
         };
         info!(%address, client = info.client, direction = word(direction), "session established");
         let around = Surroundings {

@@ -6,8 +6,8 @@ use crate::{
     chain::{BlockSource, ChainStatus},
     config::Config,
     error::SessionError,
-    link::{EMPTY, FAREWELL, Greeting, Link, Reader, UNASKED_BYTES_MAX, Writer},
-    metrics,
+    link::{EMPTY, FAREWELL, Greeting, Link, Reader, Snap, UNASKED_BYTES_MAX, Writer},
+    metrics, snap as state,
 };
 use ::metrics::histogram;
 use std::{
@@ -25,9 +25,12 @@ use tandem_discv4::PublicKey;
 use tandem_eth_wire::{
     MESSAGE_BYTES_MAX,
     eth::{BlockRange, BlockStart, HeadersRequest, Message, Version},
+    snap,
 };
+use tandem_primitives::Bytes;
 use tandem_proto::{
     peer_sessions::{Direction, Error, Fetch, Fetched},
+    snap::{StateItems, StateRequest},
     storage::BlockRef,
 };
 use tandem_rlpx::{
@@ -56,6 +59,8 @@ pub struct PeerInfo {
     pub direction: Direction,
     /// Version of eth.
     pub version: Version,
+    /// Version of snap, if the peer has it.
+    pub snap: Option<snap::Version>,
 }
 
 /// Established session. Cheap to clone.
@@ -83,7 +88,7 @@ impl Peer {
     /// # Errors
     /// [`Error`], except [`Error::Unavailable`].
     pub async fn fetch(&self, fetch: Fetch) -> Result<Fetched, Error> {
-        check(&fetch, self.info.version)?;
+        check(&fetch, &self.info)?;
         let (reply, answer) = oneshot::channel();
         let sent = self.requests.try_send((fetch, reply));
         sent.map_err(|error| match error {
@@ -100,9 +105,20 @@ impl Peer {
     }
 }
 
-/// Refuses a request that a session with this version cannot make.
-fn check(fetch: &Fetch, version: Version) -> Result<(), Error> {
+/// Refuses a request that the session with this peer cannot make.
+fn check(fetch: &Fetch, peer: &PeerInfo) -> Result<(), Error> {
     fetch.check_items()?;
+    if let Fetch::State(request) = fetch {
+        let needs_first = matches!(request, StateRequest::Nodes { .. });
+        return match peer.snap {
+            None => Err(Error::Refused("the session has no snap".to_owned())),
+            Some(snap::Version::Snap2) if needs_first => {
+                Err(Error::Refused("needs snap/1; the session has snap/2".to_owned()))
+            }
+            Some(_) => Ok(()),
+        };
+    }
+    let version = peer.version;
     let needed = match fetch {
         Fetch::Receipts { first: 1.., .. } => Version::Eth70,
         Fetch::AccessLists(_) => Version::Eth71,
@@ -166,6 +182,7 @@ struct Pending {
 struct Session {
     version: Version,
     shared: Shared,
+    snap: Option<Snap>,
     config: Config,
     source: Arc<dyn BlockSource>,
     range: watch::Sender<BlockRange>,
@@ -203,6 +220,7 @@ async fn run(
     let mut session = Session {
         version: greeting.version,
         shared: greeting.shared,
+        snap: greeting.snap,
         config,
         source,
         range,
@@ -348,10 +366,22 @@ impl Session {
             Fetch::Bodies(hashes) => Message::GetBlockBodies { id, hashes },
             Fetch::Receipts { first, hashes } => Message::GetReceipts { id, first, hashes },
             Fetch::AccessLists(hashes) => Message::GetBlockAccessLists { id, hashes },
+            Fetch::State(request) => {
+                // Checked before: the peer has snap.
+                let Some(Snap { shared, .. }) = self.snap else { return Ok(()) };
+                let message = state::request(id, request);
+                self.await_answer(id, fetch, reply);
+                let number = shared.first_id + message.number();
+                return self.send(number, message.encode()).await;
+            }
         };
+        self.await_answer(id, fetch, reply);
+        self.tell(&message).await
+    }
+
+    fn await_answer(&mut self, id: u64, fetch: Fetch, reply: Reply) {
         self.pending.insert(id, Pending { fetch, reply, sent: Instant::now() });
         self.message_bytes_max.store(MESSAGE_BYTES_MAX, Relaxed);
-        self.tell(&message).await
     }
 
     /// Tells those who wait for an answer that it did not come in time.
@@ -385,6 +415,11 @@ impl Session {
             _ => {}
         }
         let Some(number) = self.shared.number(message.id) else {
+            if let Some(snap) = self.snap
+                && let Some(number) = snap.shared.number(message.id)
+            {
+                return self.receive_snap(snap, number, message.content.into());
+            }
             return Err(SessionError::Unexpected("message id of no shared protocol"));
         };
         match Message::decode(self.version, number, &message.content.into())? {
@@ -405,10 +440,29 @@ impl Session {
                 Err(SessionError::Unexpected("transactions that were not asked for"))
             }
             request => {
-                self.read_blocks(request);
+                let (first_id, version) = (self.shared.first_id, self.version);
+                self.answer(move |source| {
+                    let answer = answer(source, request, version >= Version::Eth70);
+                    let answer = answer.ok_or_else(closed)?;
+                    Ok((first_id + answer.number(), answer.encode()))
+                });
                 Ok(())
             }
         }
+    }
+
+    fn receive_snap(&mut self, snap: Snap, number: u64, content: Bytes) -> Result<(), SessionError> {
+        let Snap { version, shared } = snap;
+        let message = snap::Message::decode(version, number, &content)?;
+        if message.is_answer() {
+            let (id, answer) = state::fetched(message)?;
+            return self.take(id, answer);
+        }
+        self.answer(move |source| {
+            let answer = state::answer(source, message)?;
+            Ok((shared.first_id + answer.number(), answer.encode()))
+        });
+        Ok(())
     }
 
     /// Hands an answer to its asker.
@@ -430,20 +484,22 @@ impl Session {
 
     /// Reads what a peer asks for, on a thread that may block, and sends it. The answer counts as
     /// under way until it has been sent, so that a peer that does not read fills no queue with them.
-    fn read_blocks(&mut self, request: Message) {
-        let (source, version) = (self.source.clone(), self.version);
-        let (outgoing, first_id) = (self.outgoing.clone(), self.shared.first_id);
+    fn answer(
+        &mut self,
+        read: impl FnOnce(&dyn BlockSource) -> Result<(u64, Vec<u8>), SessionError> + Send + 'static,
+    ) {
+        let (source, outgoing) = (self.source.clone(), self.outgoing.clone());
         self.answers.spawn(async move {
             let read = spawn_blocking(move || {
                 let begin = std::time::Instant::now();
-                let answer = answer(&*source, request, version >= Version::Eth70)?;
-                let content = answer.encode(version);
+                let answer = read(&*source);
                 histogram!(metrics::ANSWER_SECONDS).record(begin.elapsed());
-                Some((first_id + answer.number(), content))
+                answer
             });
-            let Ok(Some((id, content))) = read.await else {
+            let Ok(answer) = read.await else {
                 return Err(SessionError::Local(DisconnectReason::Subprotocol));
             };
+            let (id, content) = answer?;
             let (sent, until_sent) = oneshot::channel();
             let message = Outgoing { id, content, sent: Some(sent) };
             outgoing.send(message).await.map_err(|_| closed())?;
@@ -465,6 +521,21 @@ fn fits(fetch: &Fetch, answer: &Fetched) -> bool {
         | (Fetch::Bodies(_), Fetched::Bodies(items))
         | (Fetch::Receipts { .. }, Fetched::Receipts { blocks: items, .. }) => items.len(),
         (Fetch::AccessLists(_), Fetched::AccessLists(lists)) => lists.len(),
+        (Fetch::State(request), Fetched::State(items)) => {
+            return match (request, items) {
+                (StateRequest::Accounts { .. }, StateItems::Accounts { .. }) => true,
+                (StateRequest::Slots { accounts, .. }, StateItems::Slots { tries, .. }) => {
+                    tries.len() <= accounts.len()
+                }
+                (StateRequest::Codes { hashes, .. }, StateItems::Codes(codes)) => {
+                    codes.len() <= hashes.len()
+                }
+                (StateRequest::Nodes { .. }, StateItems::Nodes(nodes)) => {
+                    nodes.len() <= request.items()
+                }
+                _ => false,
+            };
+        }
         _ => return false,
     };
     items <= fetch.items()

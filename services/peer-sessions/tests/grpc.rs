@@ -101,6 +101,7 @@ fn every_call_is_answered_as_by_the_sessions_themselves() {
         address: a.address(),
         direction: Direction::Outbound,
         eth_version: 71,
+        snap_version: Some(2),
         range: BlockRange { earliest: 0, latest: 99, latest_hash: blocks.hash(99) },
     };
     assert_eq!(runtime.block_on(client.sessions()), Ok(vec![expected]));

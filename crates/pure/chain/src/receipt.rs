@@ -180,6 +180,32 @@ pub fn network_receipts(stored: &Bytes) -> Result<Bytes, alloy_rlp::Error> {
     Ok(list(&content))
 }
 
+/// Reads the receipts of a block in the form of the protocol eth/69, which [`network_receipts`]
+/// writes. Whether a transaction from before Byzantium succeeded is not in them.
+///
+/// # Errors
+/// The error of the decoder.
+pub fn decode_network_receipts(bytes: &[u8]) -> Result<Vec<Receipt>, alloy_rlp::Error> {
+    let mut items = exact_list(bytes)?;
+    let mut receipts = Vec::with_capacity(count_items(items)?.min(items.len() / RECEIPT_LEN_MIN));
+    while !items.is_empty() {
+        let mut fields = alloy_rlp::Header::decode_bytes(&mut items, true)?;
+        let tx_type = TxType::decode(&mut fields)?;
+        let has_root = alloy_rlp::Header::decode(&mut &*fields)?.payload_length == 32;
+        let (success, post_state) = match has_root {
+            true => (false, Some(B256::decode(&mut fields)?)),
+            false => (bool::decode(&mut fields)?, None),
+        };
+        let cumulative_gas_used = u64::decode(&mut fields)?;
+        let logs = Vec::decode(&mut fields)?;
+        if !fields.is_empty() {
+            return Err(alloy_rlp::Error::UnexpectedLength);
+        }
+        receipts.push(Receipt { tx_type, success, cumulative_gas_used, logs, post_state });
+    }
+    Ok(receipts)
+}
+
 /// Returns the receipts of a block as the receipts trie holds them, with bloom filters, from the
 /// bytes of [`encode_receipts`]: a list, in which those of typed transactions are strings.
 ///

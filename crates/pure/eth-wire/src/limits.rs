@@ -33,5 +33,6 @@ pub const PROOF_NODES_MAX: usize = 2 * 65;
 pub const CODES_MAX: usize = 1024;
 /// Trie nodes of a request that are answered: geth's `maxTrieNodeLookups`.
 pub const TRIE_NODES_MAX: usize = 1024;
-/// Bytes of a path in a trie: a flag and 64 nibbles (yellow paper, appendix C).
-pub const PATH_BYTES_MAX: usize = 33;
+/// Bytes of a path in a trie. A flag and 64 nibbles take 33 (yellow paper, appendix C); a longer path
+/// leads to no node, but clients answer it.
+pub const PATH_BYTES_MAX: usize = 128;

@@ -8,8 +8,13 @@ use crate::{
     },
     rlp::{Kind, NONE, Reader, Writer},
 };
-use alloy_primitives::{B256, Bytes};
+use alloy_primitives::{B256, Bytes, KECCAK256_EMPTY, b256};
+use alloy_rlp::Header;
 use tandem_rlpx::{MESSAGE_BYTES_MAX, Offer};
+
+/// Root of an empty trie.
+const EMPTY_ROOT_HASH: B256 =
+    b256!("56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421");
 
 /// Name of the protocol.
 pub const NAME: &str = "snap";
@@ -118,7 +123,49 @@ pub enum Message {
     },
 }
 
+/// Returns the slim form of an account, as peers exchange it: storage root and code hash are empty
+/// where the account has none. `None` if the value is not an account.
+pub fn slim_account(full: &[u8]) -> Option<Bytes> {
+    account(full, |item, empty| if item == empty { &[] } else { item })
+}
+
+/// Returns the full form of an account, the value of its leaf in the trie. `None` if the value is not
+/// an account in slim form.
+pub fn full_account(slim: &[u8]) -> Option<Bytes> {
+    account(slim, |item, empty| if item.is_empty() { empty } else { item })
+}
+
+/// Copies an account, with other bytes for storage root and code hash.
+fn account<'a>(
+    mut value: &'a [u8],
+    hash: impl Fn(&'a [u8], &'a [u8]) -> &'a [u8],
+) -> Option<Bytes> {
+    let mut items = Header::decode_bytes(&mut value, true).ok().filter(|_| value.is_empty())?;
+    let mut next = || Header::decode_bytes(&mut items, false).ok();
+    let [nonce, balance, root, code_hash] = [next()?, next()?, next()?, next()?];
+    let is_number = |bytes: &[u8], max| bytes.len() <= max && bytes.first() != Some(&0);
+    let is_hash = |bytes: &[u8]| bytes.is_empty() || bytes.len() == 32;
+    let is_account = items.is_empty()
+        && is_number(nonce, 8)
+        && is_number(balance, 32)
+        && is_hash(root)
+        && is_hash(code_hash);
+    if !is_account {
+        return None;
+    }
+    let (root, code_hash) =
+        (hash(root, EMPTY_ROOT_HASH.as_slice()), hash(code_hash, KECCAK256_EMPTY.as_slice()));
+    let mut out = Vec::with_capacity(value.len() + 70);
+    alloy_rlp::encode_list::<&[u8], [u8]>(&[nonce, balance, root, code_hash], &mut out);
+    Some(out.into())
+}
+
 impl Message {
+    /// Returns whether the message is an answer.
+    pub fn is_answer(&self) -> bool {
+        self.number() % 2 == 1
+    }
+
     /// Returns the number of the message within the protocol.
     pub fn number(&self) -> u64 {
         match self {
