@@ -19,6 +19,7 @@ use tandem_proto::{
     event::CHAIN_HEAD,
     peer_sessions::PeerSessionsApi,
     peer_table::PeerTableApi,
+    snap::{StateItems, StateRequest},
     storage::{self, BlockRecord, BlockRef, StorageApi},
 };
 use tokio::{sync::watch, time::timeout};
@@ -221,6 +222,10 @@ impl BlockSource for StoredBlocks {
     fn access_list(&self, hash: B256) -> Option<Bytes> {
         self.number(hash)?;
         known(self.0.access_list(BlockRef::Hash(hash)))
+    }
+
+    fn state_items(&self, request: &StateRequest) -> StateItems {
+        known(self.0.state_items(request).map(Some)).unwrap_or(StateItems::none(request))
     }
 }
 

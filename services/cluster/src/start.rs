@@ -24,7 +24,7 @@ use tandem_proto::{
     discovery::{DiscoveryApi, Status},
     event::{CHAIN_PERSISTED, ChainEvent},
     peer_sessions::PeerSessionsApi,
-    storage::StorageApi,
+    storage::{StateDownloads, StorageApi},
 };
 use tandem_rpc::TlsConfig;
 use tandem_storage_writer::{Report, StorageWriter};
@@ -225,7 +225,9 @@ impl Cluster {
         let sync = match &sessions {
             Some(sessions) => {
                 let handle = executor.handle();
-                Some(start_sync(config.sync.clone(), &handle, sessions.api(), fatal)?)
+                let downloads: Arc<dyn StateDownloads> = storage.clone();
+                let downloads = Some(downloads);
+                Some(start_sync(config.sync.clone(), &handle, sessions.api(), downloads, fatal)?)
             }
             None => None,
         };
@@ -262,7 +264,9 @@ impl Cluster {
         }
         let fatal = self.process.fatal().clone();
         let config = self.sync_config.clone();
-        self.sync = Some(start_sync(config, &self.handle(), sessions, fatal)?);
+        let downloads: Arc<dyn StateDownloads> = self.storage.clone();
+        let sync = start_sync(config, &self.handle(), sessions, Some(downloads), fatal)?;
+        self.sync = Some(sync);
         Ok(())
     }
 

@@ -4,7 +4,9 @@ use std::{io, sync::Arc};
 use tandem_chain::Block;
 use tandem_executor::{BlockTag, Condemned, Error, Handle, PayloadStatus, Status};
 use tandem_primitives::{B256, BlockId};
-use tandem_proto::{peer_sessions::PeerSessionsApi, sync::SyncProgress};
+use tandem_proto::{
+    peer_sessions::PeerSessionsApi, storage::StateDownloads, sync::SyncProgress,
+};
 use tandem_sync::{BlockSink, BlockSync, Chosen, Config, Deps, Import, Invalid, Pending, Prepared};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -13,7 +15,7 @@ use tracing::warn;
 const ABOVE_HEAD_MAX: u64 = 1024;
 
 /// Starts sync: whenever the consensus client chooses an unknown head, its blocks come from these
-/// peers.
+/// peers. `downloads` takes the state of a recent block, if peers serve it.
 ///
 /// # Errors
 /// Error of the operating system if it cannot create a thread.
@@ -21,11 +23,12 @@ pub fn start_sync(
     config: Config,
     handle: &Handle,
     sessions: Arc<dyn PeerSessionsApi>,
+    downloads: Option<Arc<dyn StateDownloads>>,
     fatal: CancellationToken,
 ) -> io::Result<Arc<BlockSync>> {
     let goal = handle.wanted_head();
     let sink = Arc::new(ExecutorSink { handle: handle.clone() });
-    BlockSync::start(config, Deps { sessions, sink, goal, fatal })
+    BlockSync::start(config, Deps { sessions, sink, downloads, goal, fatal })
 }
 
 /// The executor, as sync needs it.
@@ -85,6 +88,14 @@ impl BlockSink for ExecutorSink {
                 }
                 answer => chosen(answer),
             }
+        })
+    }
+
+    fn adopt(&self) -> Pending<bool> {
+        let handle = self.handle.clone();
+        Box::pin(async move {
+            let adopted = handle.adopt().await;
+            adopted.inspect_err(|error| warn!(%error, "downloaded state not adopted")).is_ok()
         })
     }
 

@@ -18,7 +18,7 @@ use tandem_actor::Mailbox;
 use tandem_bus::Bus;
 use tandem_chain::{Block, BlockError, ChainSpec, Payload, PayloadSidecar};
 use tandem_policy::{LivePolicies, Policies, StateReads};
-use tandem_primitives::B256;
+use tandem_primitives::{B256, BlockId};
 use tokio::sync::{oneshot, watch};
 use tracing::{Instrument, Span, field::Empty, info_span};
 
@@ -247,6 +247,14 @@ impl Handle {
             self.chain.wanted.reached(head);
         }
         Ok(status)
+    }
+
+    /// Follows storage-writer to a downloaded state. Returns its block, which is the head now.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn adopt(&self) -> Result<BlockId, Error> {
+        self.engine.ask(|reply| Message::Adopt { reply }).await?
     }
 
     /// Notes that blocks are invalid because an ancestor of theirs is. The consensus client then

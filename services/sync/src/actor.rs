@@ -1,13 +1,15 @@
 //! Loop of sync: carries out what the state decides, and tells it what came of it.
 
 use crate::{
-    check::{Checked, Undecodable},
+    check::{Arrived, Undecodable},
     config::Config,
     fetch::{Answer, fetch},
     metrics as names,
     pace::Pace,
     service::Deps,
     sink::{BlockSink, Chosen, Pending, Prepared},
+    snap::Surroundings,
+    snap_run::{SnapRun, Step},
     state::{Action, Import, RequestId, Stage, State},
 };
 use futures_util::{StreamExt, stream::FuturesOrdered};
@@ -51,6 +53,7 @@ enum Event {
     Sessions(peer_sessions::Result<Vec<Session>>),
     Head(Chosen),
     Reached(B256, Chosen),
+    Snap(Step),
     Nothing,
 }
 
@@ -59,7 +62,8 @@ pub struct Actor {
     sessions: Arc<dyn PeerSessionsApi>,
     sink: Arc<dyn BlockSink>,
     goal: watch::Receiver<Option<B256>>,
-    state: State<Checked>,
+    state: State<Arrived>,
+    snap: SnapRun,
     begin: Instant,
     tasks: JoinSet<Event>,
     /// Blocks that are being prepared, in order.
@@ -78,19 +82,27 @@ pub struct Actor {
     is_cut_off: bool,
     pace: Pace,
     /// Blocks that wait while kept ones are executed.
-    held: VecDeque<(BlockId, Checked)>,
+    held: VecDeque<(BlockId, Arrived)>,
 }
 
 impl Actor {
     pub fn new(config: Config, deps: Deps) -> Self {
-        let Deps { sessions, sink, goal, fatal: _ } = deps;
+        let Deps { sessions, sink, downloads, goal, fatal: _ } = deps;
         let state = State::new(config.limits());
+        let (states_from, peers) = watch::channel(Vec::new());
+        let around = downloads.map(|downloads| Surroundings {
+            sessions: sessions.clone(),
+            downloads,
+            peers,
+        });
+        let snap = SnapRun::new(config.clone(), around, states_from);
         Self {
             config,
             sessions,
             sink,
             goal,
             state,
+            snap,
             begin: Instant::now(),
             tasks: JoinSet::new(),
             preparing: FuturesOrdered::new(),
@@ -115,6 +127,8 @@ impl Actor {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut watched = true;
+        let resumed = self.snap.resume();
+        self.snap_work(resumed);
         let goal = *self.goal.borrow_and_update();
         self.state.set_goal(goal);
         loop {
@@ -194,8 +208,9 @@ impl Actor {
         for action in self.state.actions(self.now()) {
             match action {
                 Action::Ask { request, peer, wanted } => {
-                    let asked =
-                        fetch(self.sessions.clone(), self.sink.clone(), request, peer, wanted);
+                    let (sessions, sink) = (self.sessions.clone(), self.sink.clone());
+                    let receipts_to = self.snap.pivot().map(|pivot| pivot.number);
+                    let asked = fetch(sessions, sink, request, peer, wanted, receipts_to);
                     self.tasks.spawn(async move {
                         let (request, answer) = asked.await;
                         Event::Answered(request, answer)
@@ -231,10 +246,24 @@ impl Actor {
 
     /// Begins to prepare blocks, unless kept ones have to be executed first.
     fn prepare(&mut self) {
+        if let Some((first, _)) = self.held.front() {
+            let work = self.snap.decide(*first, self.sink.head());
+            self.snap_work(work);
+        }
         while self.kept < KEPT_MAX
-            && let Some((id, block)) = self.held.pop_front()
+            && let Some((id, arrived)) = self.held.pop_front()
         {
-            let prepared: Pending<Option<Prepared>> = match block {
+            let pivot = self.snap.pivot();
+            if pivot.is_some_and(|pivot| id.number > pivot.number) {
+                // Executed once its parent's state is there.
+                self.held.push_front((id, arrived));
+                break;
+            }
+            if pivot.is_some() {
+                self.begin(id, self.snap.store(id, arrived));
+                continue;
+            }
+            let prepared: Pending<Option<Prepared>> = match arrived.block {
                 Ok(block) => self.sink.prepare(block),
                 Err(Undecodable { parent, error }) => {
                     let (latest_valid, rule) = (Some(parent), error.describe());
@@ -245,8 +274,19 @@ impl Actor {
                     })
                 }
             };
-            let task = tokio::spawn(prepared);
-            self.preparing.push_back(Box::pin(async move { (id, task.await.ok().flatten()) }));
+            self.begin(id, prepared);
+        }
+    }
+
+    fn begin(&mut self, id: BlockId, prepared: Pending<Option<Prepared>>) {
+        let task = tokio::spawn(prepared);
+        self.preparing.push_back(Box::pin(async move { (id, task.await.ok().flatten()) }));
+    }
+
+    /// Begins work on a state.
+    fn snap_work(&mut self, work: Option<Pending<Step>>) {
+        if let Some(work) = work {
+            self.tasks.spawn(async move { Event::Snap(work.await) });
         }
     }
 
@@ -262,7 +302,13 @@ impl Actor {
     }
 
     fn imported(&mut self, block: BlockId, import: Import) {
+        let is_stored = self.snap.pivot().is_some_and(|pivot| block.number <= pivot.number);
         match &import {
+            Import::Done if is_stored => {
+                self.snap.stored(block);
+                let work = self.snap.finish(&self.sink);
+                self.snap_work(work);
+            }
             Import::Done => {
                 counter!(names::BLOCKS).increment(1);
                 self.executed += 1;
@@ -301,7 +347,10 @@ impl Actor {
         let now = self.now();
         match event {
             Event::Answered(request, answer) => match answer {
-                Answer::Headers(headers, known) => self.state.headers(now, request, headers, known),
+                Answer::Headers(headers, known) => {
+                    self.snap.headers(&headers);
+                    self.state.headers(now, request, headers, known);
+                }
                 Answer::Bodies(blocks) => self.state.bodies(now, request, blocks),
                 Answer::Impossible(culprit) => self.state.impossible(now, request, culprit),
                 Answer::Failed(failure) => self.state.failed(now, request, failure),
@@ -310,6 +359,8 @@ impl Actor {
                 let sessions = self.listed(listed);
                 (self.is_listing, self.has_peers) = (false, !sessions.is_empty());
                 gauge!(names::PEERS).set(sessions.len() as f64);
+                let with_states = sessions.iter().filter(|it| it.snap_version.is_some());
+                self.snap.set_peers(with_states.map(|session| session.id).collect());
                 let peers = sessions.into_iter().map(|session| (session.id, session.range));
                 self.state.set_peers(peers);
             }
@@ -324,8 +375,13 @@ impl Actor {
                 self.executed = 0;
                 if chosen == Chosen::Done {
                     info!(%head, "synchronised");
+                    self.snap.idle();
                 }
                 self.state.applied(now, head, chosen == Chosen::Done);
+            }
+            Event::Snap(step) => {
+                let work = self.snap.ended(step, &self.sink);
+                self.snap_work(work);
             }
             Event::Nothing => {}
         }

@@ -1,6 +1,8 @@
 //! Checks of what peers send. Pure: hashes prove headers, and headers prove bodies.
 
-use tandem_chain::{Block, BlockError, BodyRoots};
+use tandem_chain::{
+    Block, BlockError, BodyRoots, decode_network_receipts, encode_receipts, receipts_root,
+};
 use tandem_primitives::{B256, BlockId, Bytes, keccak256};
 
 /// Header whose hash was computed.
@@ -65,6 +67,26 @@ pub struct Undecodable {
 
 /// Block whose body belongs to its header.
 pub type Checked = Result<Block, Undecodable>;
+
+/// Block with its body, and with its receipts if they were asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Arrived {
+    /// Block whose body belongs to its header.
+    pub block: Checked,
+    /// Receipts as the database stores them.
+    pub receipts: Option<Bytes>,
+}
+
+/// Checks the receipts of a block, in the form of eth/69. Returns them as the database stores them.
+///
+/// # Errors
+/// [`Fault::Lie`] if they are not those of the header.
+pub fn receipts(header: &ChainHeader, list: &[u8]) -> Result<Bytes, Fault> {
+    let receipts = decode_network_receipts(list).map_err(|_| Fault::Lie)?;
+    let (root, _) = receipts_root(&receipts);
+    let expected = tandem_chain::decode_header(&header.rlp).map_err(|_| Fault::Lie)?.receipts_root;
+    if root == expected { Ok(encode_receipts(&receipts)) } else { Err(Fault::Lie) }
+}
 
 /// Checks bodies of these blocks. A peer may leave out blocks that it lacks. Returns the blocks that
 /// it sent, each with the bytes of its body.

@@ -2,10 +2,27 @@ use crate::state::Limits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+/// Way in which a node gets its first state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Downloads the state of a recent block from peers that serve states.
+    Snap,
+    /// Executes all blocks.
+    Full,
+}
+
 /// Limits on what sync asks peers for, and on what it keeps in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// Way in which a node with nothing but genesis gets a state.
+    pub mode: Mode,
+    /// Number of blocks below the head that such a node executes rather than downloads a state.
+    pub snap_blocks_min: u64,
+    /// Distance from the head of the block whose state is downloaded, at most 255. Peers serve the
+    /// states of 128 blocks, so with 64 half of that time is left.
+    pub pivot_depth: u64,
     /// Number of headers in memory, at least 2048. Those of a longer chain are fetched twice.
     pub headers_max: usize,
     /// Number of blocks above the newest executed one whose bodies are fetched.
@@ -34,6 +51,9 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            mode: Mode::Snap,
+            snap_blocks_min: 1024,
+            pivot_depth: 64,
             headers_max: 16_384,
             blocks_ahead_max: 1024,
             body_bytes_max: 64 << 20,

@@ -35,9 +35,11 @@ mod metrics;
 mod pace;
 mod service;
 mod sink;
+mod snap;
+mod snap_run;
 mod state;
 
-pub use config::Config;
+pub use config::{Config, Mode};
 pub use metrics::describe as describe_metrics;
 pub use service::{BlockSync, Deps};
 pub use sink::{BlockSink, Chosen, Pending, Prepared};

@@ -4,7 +4,7 @@ use crate::{actor::Actor, config::Config, metrics, sink::BlockSink};
 use std::{io, sync::Arc};
 use tandem_actor::{Running, take_lowest_priority};
 use tandem_primitives::B256;
-use tandem_proto::peer_sessions::PeerSessionsApi;
+use tandem_proto::{peer_sessions::PeerSessionsApi, storage::StateDownloads};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +14,8 @@ pub struct Deps {
     pub sessions: Arc<dyn PeerSessionsApi>,
     /// Chain that is filled.
     pub sink: Arc<dyn BlockSink>,
+    /// Database that a state can be downloaded to, if this process has it.
+    pub downloads: Option<Arc<dyn StateDownloads>>,
     /// Head that the consensus client chose, while its block is not known. A change wakes sync, even
     /// to the same head.
     pub goal: watch::Receiver<Option<B256>>,

@@ -41,6 +41,10 @@ pub trait BlockSink: Send + Sync + 'static {
     /// Carries out the forkchoice that waits for this head.
     fn reach(&self, head: B256) -> Pending<Chosen>;
 
+    /// Follows storage-writer to a downloaded state, whose block is base and head now. Returns whether
+    /// it did; the log says why not.
+    fn adopt(&self) -> Pending<bool>;
+
     /// Notes that blocks are invalid because an ancestor of theirs is.
     fn condemn(&self, invalid: Invalid) -> Pending<()>;
 

@@ -141,7 +141,8 @@ pub async fn executor(
         let handle = executor.handle();
         let _ = seen.executor.set(executor);
         if let Some(sessions) = sessions.clone() {
-            match start_sync(sync, &handle, sessions, fatal.clone()) {
+            // A state is downloaded only by the process that has the database.
+            match start_sync(sync, &handle, sessions, None, fatal.clone()) {
                 Ok(sync) => drop(seen.sync.set(sync)),
                 Err(error) => {
                     error!(%error, "sync cannot start");

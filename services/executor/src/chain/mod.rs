@@ -26,7 +26,7 @@ use tandem_primitives::{
     Account, Address, B256, BlockId, BlockNumber, Bytes, EMPTY_CODE_HASH, U256, keccak256,
 };
 use tandem_proto::{
-    storage::{BlockRef, Forkchoice, ReadState, StorageApi, TransactionPlace},
+    storage::{self, BlockRef, Forkchoice, ReadState, StorageApi, TransactionPlace},
     sync::SyncProgress,
 };
 
@@ -104,7 +104,11 @@ impl Chain {
         chain.tree.write().insert(base, Arc::new(header));
         chain.recent.rebase(base);
         let one = ReadState { accounts: vec![B256::ZERO], ..ReadState::default() };
-        chain.recent.read_times().measure(|| chain.storage.read_state(&one).map(drop))?;
+        match chain.recent.read_times().measure(|| chain.storage.read_state(&one).map(drop)) {
+            // The state is being downloaded.
+            Err(storage::Error::Unavailable(_)) => {}
+            measured => measured?,
+        }
         Ok(chain)
     }
 

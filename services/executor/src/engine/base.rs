@@ -41,6 +41,16 @@ impl Engine {
         self.chain.tree.write().set_forkchoice(forkchoice);
     }
 
+    /// Takes over the position of storage-writer: its base, its blocks above it and its forkchoice.
+    /// Returns the head.
+    pub(super) fn adopt(&mut self) -> Result<BlockId, Error> {
+        self.load_pending()?;
+        let forkchoice = self.storage.checkpoint()?.forkchoice;
+        self.set_forkchoice(forkchoice, 0);
+        self.stand_on(forkchoice.head.hash)?;
+        Ok(forkchoice.head)
+    }
+
     /// Loads the position of the base and storage-writer's blocks above it. Layers are cleared, and
     /// loaded when needed.
     pub(super) fn load_pending(&mut self) -> Result<(), Error> {

@@ -65,6 +65,8 @@ pub enum Message {
     MakeHead { hash: B256, reply: oneshot::Sender<Result<PayloadStatus, Error>> },
     /// Notes that blocks are invalid because an ancestor of theirs is.
     Condemn { blocks: Condemned, reply: oneshot::Sender<()> },
+    /// Follow storage-writer to a state that was downloaded.
+    Adopt { reply: oneshot::Sender<Result<BlockId, Error>> },
     /// Stops the engine.
     Stop,
 }
@@ -164,10 +166,7 @@ impl Engine {
             committed: Committed::default(),
             unsaid: VecDeque::new(),
         };
-        engine.load_pending()?;
-        let forkchoice = engine.storage.checkpoint()?.forkchoice;
-        engine.set_forkchoice(forkchoice, 0);
-        engine.stand_on(forkchoice.head.hash)?;
+        engine.adopt()?;
         Ok((engine, chain))
     }
 
@@ -209,6 +208,9 @@ impl Engine {
             Message::Condemn { blocks, reply } => {
                 self.condemn(blocks);
                 let _ = reply.send(());
+            }
+            Message::Adopt { reply } => {
+                let _ = reply.send(self.adopt());
             }
             Message::Stop => return false,
         }

@@ -12,13 +12,13 @@ use crate::{
 };
 use alloy_primitives::map::{B256Map, B256Set, DefaultHashBuilder, HashMap};
 use parking_lot::Mutex;
-use std::{collections::VecDeque, hash::BuildHasher, sync::Arc};
+use std::{collections::VecDeque, convert::Infallible, hash::BuildHasher, sync::Arc};
 use tandem_primitives::{
     Account, Address, B256, BlockId, Bytes, EMPTY_TRIE_ROOT, Shard, SubtrieRoot, TrieDiff, U256,
     WalkTarget, keccak256,
 };
 use tandem_proto::storage::TrieNodes;
-use tandem_trie::{child_depth, combine};
+use tandem_trie::{combine, path_to};
 
 /// Maximum number of attempts at a proof. An attempt fails if the base moves during it.
 const ATTEMPTS_MAX: usize = 4;
@@ -248,22 +248,9 @@ impl Nodes {
     /// Returns the nodes from the top of a trie towards a key. Embedded nodes are part of their
     /// parents.
     fn path(&self, owner: Option<B256>, key: &B256, top: Option<Bytes>) -> Vec<Bytes> {
-        let nibbles = nibbles(key);
-        let (mut proof, mut depth, mut node) = (Vec::new(), 0, top);
-        while let Some(rlp) = node {
-            let next = child_depth(&rlp, depth, &nibbles);
-            proof.push(rlp);
-            node = next.and_then(|next| self.get(owner, &nibbles[..next]));
-            depth = next.unwrap_or(depth);
-        }
-        proof
+        let read = |path: &[u8]| Ok(self.get(owner, path));
+        let nodes: Result<_, Infallible> = path_to(key, top, read);
+        let Ok(nodes) = nodes;
+        nodes
     }
-}
-
-fn nibbles(key: &B256) -> [u8; 64] {
-    let mut nibbles = [0; 64];
-    for (pair, byte) in nibbles.chunks_exact_mut(2).zip(key) {
-        pair.copy_from_slice(&[byte >> 4, byte & 0x0f]);
-    }
-    nibbles
 }

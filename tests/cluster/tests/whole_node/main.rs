@@ -28,5 +28,6 @@ mod rpc_calls;
 mod rpc_history;
 mod rpc_proofs;
 mod sessions;
+mod snap;
 mod sync;
 mod sync_geth;

@@ -144,6 +144,7 @@ impl PeerSessionsApi for Sessions {
                 address: ([127, 0, 0, 1], 30303).into(),
                 direction: Direction::Outbound,
                 eth_version: 69,
+                snap_version: None,
                 range,
             };
             Ok(peers.conduct.lock().unwrap().keys().map(session).collect())

@@ -1,0 +1,160 @@
+//! Questions to the peers that serve states: whom to ask, and what becomes of those who do not
+//! answer, or lie.
+
+use super::check::Fault;
+use crate::metrics as names;
+use metrics::{counter, histogram};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tandem_proto::{
+    peer_sessions::{Error, Fetch, Fetched, Misconduct, PeerId, PeerSessionsApi},
+    snap::{StateItems, StateRequest},
+};
+use tokio::{
+    sync::{Notify, watch},
+    task::spawn_blocking,
+    time::timeout,
+};
+use tracing::{debug, info};
+
+/// Time after which the list of peers is looked at again.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Time for which a peer is left alone that is busy or gone.
+const REST: Duration = Duration::from_secs(1);
+
+/// No peer has the state any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stale;
+
+/// Asker of the peers that serve states.
+pub struct Asker {
+    sessions: Arc<dyn PeerSessionsApi>,
+    peers: watch::Receiver<Vec<PeerId>>,
+    requests_per_peer_max: u32,
+    uses: Mutex<Uses>,
+    /// Notified when a request ends.
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct Uses {
+    under_way: HashMap<PeerId, u32>,
+    resting: HashMap<PeerId, Instant>,
+    /// Peers that do not have the state.
+    without: HashSet<PeerId>,
+}
+
+impl Asker {
+    pub fn new(
+        sessions: Arc<dyn PeerSessionsApi>,
+        peers: watch::Receiver<Vec<PeerId>>,
+        requests_per_peer_max: u32,
+    ) -> Self {
+        let uses = Mutex::default();
+        Self { sessions, peers, requests_per_peer_max, uses, ended: Notify::new() }
+    }
+
+    fn uses(&self) -> MutexGuard<'_, Uses> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks one peer after the other until an answer is right. Waits while there are none.
+    ///
+    /// # Errors
+    /// [`Stale`] when no peer has the state.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        kind: &'static str,
+        request: StateRequest,
+        check: impl Fn(StateItems) -> Result<T, Fault> + Clone + Send + 'static,
+    ) -> Result<T, Stale> {
+        loop {
+            let Some(peer) = self.choose()? else {
+                // Either a request ends, or peers come.
+                let _ = timeout(LOOK_EVERY, self.ended.notified()).await;
+                continue;
+            };
+            let asked = Instant::now();
+            let answer = self.sessions.fetch(peer, Fetch::State(request.clone())).await;
+            histogram!(names::REQUEST_SECONDS, "kind" => kind).record(asked.elapsed());
+            let outcome = match answer {
+                Ok(Fetched::State(items)) => {
+                    let check = check.clone();
+                    // A panic of the check is a fault of this node, and another peer is asked.
+                    let checked = spawn_blocking(move || check(items)).await;
+                    checked.unwrap_or(Err(Fault::Absent)).map_err(Some)
+                }
+                Ok(_) => Err(Some(Fault::Lie)),
+                Err(Error::Busy | Error::Gone | Error::Timeout | Error::Unavailable(_)) => Err(None),
+                // The session has no snap any more.
+                Err(Error::Refused(_)) => Err(Some(Fault::Absent)),
+            };
+            let word = match &outcome {
+                Ok(_) => "full",
+                Err(Some(Fault::Absent)) => "empty",
+                Err(Some(Fault::Lie)) => "lie",
+                Err(None) => "gone",
+            };
+            counter!(names::REQUESTS, "kind" => kind, "outcome" => word).increment(1);
+            self.release(peer, outcome.as_ref().err().copied());
+            match outcome {
+                Ok(checked) => return Ok(checked),
+                Err(Some(Fault::Lie)) => {
+                    info!(%peer, kind, misconduct = "invalid", "peer reported");
+                    counter!(names::REPORTS, "misconduct" => "invalid").increment(1);
+                    if let Err(error) = self.sessions.report(peer, Misconduct::Invalid).await {
+                        debug!(%error, "peer not reported");
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes the peer with the fewest requests under way, `None` if none can be asked now.
+    fn choose(&self) -> Result<Option<PeerId>, Stale> {
+        let peers = self.peers.borrow();
+        let mut uses = self.uses();
+        if !peers.is_empty() && peers.iter().all(|peer| uses.without.contains(peer)) {
+            return Err(Stale);
+        }
+        let now = Instant::now();
+        uses.resting.retain(|_, until| *until > now);
+        let free = peers.iter().filter(|peer| {
+            let load = uses.under_way.get(*peer).copied().unwrap_or(0);
+            load < self.requests_per_peer_max
+                && !uses.without.contains(*peer)
+                && !uses.resting.contains_key(*peer)
+        });
+        let chosen = free.min_by_key(|peer| uses.under_way.get(*peer).copied().unwrap_or(0)).copied();
+        if let Some(peer) = chosen {
+            *uses.under_way.entry(peer).or_default() += 1;
+        }
+        Ok(chosen)
+    }
+
+    fn release(&self, peer: PeerId, fault: Option<Option<Fault>>) {
+        let mut uses = self.uses();
+        if let Some(load) = uses.under_way.get_mut(&peer) {
+            *load -= 1;
+            if *load == 0 {
+                uses.under_way.remove(&peer);
+            }
+        }
+        match fault {
+            Some(Some(Fault::Absent | Fault::Lie)) => {
+                uses.without.insert(peer);
+            }
+            Some(None) => {
+                uses.resting.insert(peer, Instant::now() + REST);
+            }
+            None => {}
+        }
+        drop(uses);
+        self.ended.notify_waiters();
+    }
+}

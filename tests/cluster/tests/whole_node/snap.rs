@@ -1,0 +1,118 @@
+//! Nodes that download the state of a recent block in place of executing the chain, and nodes that
+//! serve it: Tandem and geth on either side.
+
+use alloy_primitives::B256;
+use serde_json::{Value, json};
+use std::{
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
+use tandem_chain::{Block, Fork};
+use tandem_cluster::Config;
+use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node};
+use tandem_testkit::geth::{Geth, import, is_installed};
+use tokio::time::sleep;
+
+/// Longest wait for anything.
+const WAIT_MAX: Duration = Duration::from_secs(120);
+
+/// Settings of a node that holds sessions with these peers only.
+fn config(peers: Vec<String>) -> Config {
+    let mut config = Config { with_sessions: true, ..Config::default() };
+    config.with_discovery = true;
+    (config.discovery.addr, config.discovery.port) = (Ipv4Addr::LOCALHOST.into(), 0);
+    config.peer_sessions.listen = (Ipv4Addr::LOCALHOST, 0).into();
+    config.peer_sessions.static_peers = peers;
+    config.peer_sessions.redial_secs = 1;
+    config.sync.snap_blocks_min = 32;
+    config.sync.pivot_depth = 8;
+    config
+}
+
+fn chain(len: usize) -> (Builder, Vec<Built>) {
+    let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
+    let mut blocks = builder.chain(builder.genesis(), 71, len - 4, Contents::Random(6));
+    let tip = blocks[len - 5].hash;
+    blocks.extend(builder.chain(tip, 72, 4, Contents::Everything));
+    (builder, blocks)
+}
+
+fn enode(node: &Node) -> String {
+    node.discovery().unwrap().enode
+}
+
+/// Chooses a head until the node has it.
+async fn reach(node: &mut Node, tip: &Built) {
+    let end = Instant::now() + WAIT_MAX;
+    loop {
+        let status = node.forkchoice(tip.hash, B256::ZERO, B256::ZERO).await.unwrap();
+        if status.verdict() == ("VALID", Some(tip.hash)) {
+            return;
+        }
+        assert_eq!(status.verdict(), ("SYNCING", None), "{status:?}");
+        assert!(Instant::now() < end, "the head was not reached");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Checks that a node has the state of the tip without having executed the chain.
+async fn assert_downloaded(node: &mut Node, blocks: &[Built]) {
+    let tip = blocks.last().unwrap();
+    node.assert_head(tip).await;
+    node.assert_state(&tip.world, "latest").await;
+    let base = node.storage().checkpoint().unwrap().base.number;
+    assert!(base + 8 >= tip.header.number, "the base is at {base}, so the chain was executed");
+    for number in [1, blocks.len() as u64 / 2] {
+        let number = json!(format!("{number:#x}"));
+        let receipts = node.http.call("eth_getBlockReceipts", json!([number])).await.unwrap();
+        let block = node.http.call("eth_getBlockByNumber", json!([number, false])).await.unwrap();
+        let count = |value: &Value| value.as_array().unwrap().len();
+        assert_eq!(count(&receipts), count(&block["transactions"]));
+        if let Some(hash) = block["transactions"].get(0) {
+            let found = node.http.call("eth_getTransactionByHash", json!([hash])).await.unwrap();
+            assert_eq!(found["blockNumber"], number);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_downloads_the_state_from_another() {
+    let (builder, blocks) = chain(60);
+    let mut a = Node::start_with(builder.genesis_json(), config(Vec::new())).await;
+    for built in &blocks {
+        a.extend(built).await;
+    }
+    let mut b = Node::start_with(builder.genesis_json(), config(vec![enode(&a)])).await;
+    reach(&mut b, blocks.last().unwrap()).await;
+    assert_downloaded(&mut b, &blocks).await;
+    // It goes on as any other node, and after a restart.
+    let mut builder = builder;
+    let further = builder.chain(blocks[59].hash, 73, 3, Contents::Everything);
+    b.extend(&further[0]).await;
+    let mut b = b.restart().await;
+    b.extend(&further[1]).await;
+    b.assert_state(&further[1].world, "latest").await;
+    b.stop_and_verify().await;
+    a.stop_and_verify().await;
+}
+
+fn rlp(blocks: &[Built]) -> impl Iterator<Item = tandem_primitives::Bytes> {
+    blocks.iter().map(|built| {
+        Block::from_payload(built.payload.clone(), &built.sidecar).unwrap().to_rlp()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_downloads_the_state_from_geth() {
+    if !is_installed() {
+        return;
+    }
+    let (builder, blocks) = chain(60);
+    let folder = tempfile::tempdir().unwrap();
+    import(folder.path(), "geth", builder.genesis_json(), rlp(&blocks));
+    let geth = Geth::start(folder.path(), "geth", &["--port", "0", "--cache", "64"]);
+    let mut node = Node::start_with(builder.genesis_json(), config(vec![geth.enode()])).await;
+    reach(&mut node, blocks.last().unwrap()).await;
+    assert_downloaded(&mut node, &blocks).await;
+    node.stop_and_verify().await;
+}
