@@ -94,7 +94,21 @@ pub trait StateDownloads: Send + Sync + 'static {
     /// Stores blocks of the canonical chain up to the one whose state is downloaded.
     fn put_blocks(&self, blocks: &[DownloadedBlock]) -> Result<()>;
 
-    /// Builds the tries, and makes this block base and head. Takes as long as reading the state.
+    /// Returns those of these codes that are not there.
+    fn lacking_codes(&self, hashes: &[B256]) -> Result<Vec<B256>>;
+
+    /// Builds the tries of what is there. Returns the state root. Takes as long as reading the
+    /// state.
+    fn build_tries(&self) -> Result<B256>;
+
+    /// Returns the node that was built at a path, one nibble per byte, of the account trie or of an
+    /// owner's storage trie.
+    fn built_node(&self, owner: Option<B256>, path: &[u8]) -> Result<Option<Bytes>>;
+
+    /// Returns the storage roots that were built for these owners.
+    fn built_roots(&self, owners: &[B256]) -> Result<Vec<B256>>;
+
+    /// Makes this block base and head, and builds the tries if parts came since they were built.
     ///
     /// # Errors
     /// [`Error::Store`] when the state is not the block's: parts of it are missing or of another
@@ -162,9 +176,6 @@ pub trait WriteLease: Send + Sync + 'static {
 }
 
 /// All calls of storage-writer, for the executor and for the server of other processes.
-pub trait StorageApi:
-    TrieStorage + BlockReads + StateRanges + BlockWrites + WriteLease
-{
-}
+pub trait StorageApi: TrieStorage + BlockReads + StateRanges + BlockWrites + WriteLease {}
 
 impl<T: TrieStorage + BlockReads + StateRanges + BlockWrites + WriteLease> StorageApi for T {}

@@ -90,7 +90,8 @@ impl PeerSessions {
         let running = Running::new(deps.fatal);
         let (changed, changes) = sync_channel(1);
         let eth = Version::ALL.map(Version::offer);
-        let offers: Vec<_> = eth.into_iter().chain(snap::Version::ALL.map(snap::Version::offer)).collect();
+        let offers: Vec<_> =
+            eth.into_iter().chain(snap::Version::ALL.map(snap::Version::offer)).collect();
         let hello = Hello {
             version: tandem_rlpx::VERSION,
             client: deps.client,

@@ -444,14 +444,19 @@ impl Session {
                 self.answer(move |source| {
                     let answer = answer(source, request, version >= Version::Eth70);
                     let answer = answer.ok_or_else(closed)?;
-                    Ok((first_id + answer.number(), answer.encode()))
+                    Ok((first_id + answer.number(), answer.encode(version)))
                 });
                 Ok(())
             }
         }
     }
 
-    fn receive_snap(&mut self, snap: Snap, number: u64, content: Bytes) -> Result<(), SessionError> {
+    fn receive_snap(
+        &mut self,
+        snap: Snap,
+        number: u64,
+        content: Bytes,
+    ) -> Result<(), SessionError> {
         let Snap { version, shared } = snap;
         let message = snap::Message::decode(version, number, &content)?;
         if message.is_answer() {

@@ -8,7 +8,9 @@ use crate::{
 };
 use std::sync::Arc;
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
-use tandem_proto::storage::{BlockReads, BlockRecord, BlockRef, KeptBlock, Result, TransactionPlace};
+use tandem_proto::storage::{
+    BlockReads, BlockRecord, BlockRef, KeptBlock, Result, TransactionPlace,
+};
 use tandem_store::tables::{
     AccessLists, Bodies, Canonical, Headers, Kept as KeptTable, Receipts, Transactions,
 };

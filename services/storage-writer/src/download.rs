@@ -1,8 +1,8 @@
 //! Download of a state in place of the execution of the blocks before it.
 //!
 //! Ranges of the flat state replace what is there, in any order and again if need be. Meanwhile the
-//! base is neither the old nor the new state, so nobody can read it. At the end the tries are built
-//! from the flat state. Only if they lead to the state root of the block's header does that block
+//! base is neither the old nor the new state, so nobody can read it. The tries are built from the flat
+//! state, and tell the caller where it differs from the one that is wanted. Only if they lead to the state root of the block's header does that block
 //! become base and head. A record in the database says that a download is under way, and how far its
 //! caller says it is, so a restart continues it.
 
@@ -16,7 +16,9 @@ use crate::{
     shared::Shared,
 };
 use std::sync::atomic::Ordering::Relaxed;
-use tandem_primitives::{Account, B256, BlockId, Bytes, EMPTY_CODE_HASH};
+use tandem_primitives::{
+    Account, B256, BlockId, Bytes, EMPTY_CODE_HASH, EMPTY_TRIE_ROOT, keccak256,
+};
 use tandem_proto::{
     snap::{DownloadedBlock, StatePart},
     storage::{self, Forkchoice, StateDownloads},
@@ -60,6 +62,7 @@ impl StateDownloads for StorageWriter {
 
     fn put_state(&self, parts: &[StatePart], progress: &[u8]) -> storage::Result<()> {
         self.must_download()?;
+        *self.shared.built.lock() = None;
         let store = &self.shared.store;
         let mut batch = store.batch();
         for part in parts {
@@ -88,6 +91,43 @@ impl StateDownloads for StorageWriter {
             }
         }
         Ok(store.write(batch, Durability::Process).map_err(Error::from)?)
+    }
+
+    fn lacking_codes(&self, hashes: &[B256]) -> storage::Result<Vec<B256>> {
+        let view = self.shared.store.view();
+        let mut lacking = Vec::new();
+        for hash in hashes {
+            if view.get::<Code>(*hash).map_err(Error::from)?.is_none() {
+                lacking.push(*hash);
+            }
+        }
+        Ok(lacking)
+    }
+
+    fn build_tries(&self) -> storage::Result<B256> {
+        self.must_download()?;
+        let mut built = self.shared.built.lock();
+        let new = build_tries(&self.shared.store)?;
+        let root = new.root;
+        *built = Some(new);
+        Ok(root)
+    }
+
+    fn built_node(&self, owner: Option<B256>, path: &[u8]) -> storage::Result<Option<Bytes>> {
+        let view = self.shared.store.view();
+        let node = match owner {
+            None => view.get::<AccountTrie>(path),
+            Some(owner) => view.get::<StorageTrie>((owner, path)),
+        };
+        Ok(node.map_err(Error::from)?)
+    }
+
+    fn built_roots(&self, owners: &[B256]) -> storage::Result<Vec<B256>> {
+        let root = |owner: &B256| {
+            let node = self.built_node(Some(*owner), &[])?;
+            Ok(node.map_or(EMPTY_TRIE_ROOT, keccak256))
+        };
+        owners.iter().map(root).collect()
     }
 
     fn finish_download(&self, block: BlockId) -> storage::Result<()> {
@@ -219,7 +259,10 @@ impl Persister {
         let _mended = shared.mended.lock();
         let store = &shared.store;
         let header = body::header(&store.view(), block.hash)?;
-        let built = build_tries(store)?;
+        let built = match shared.built.lock().take() {
+            Some(built) => built,
+            None => build_tries(store)?,
+        };
         if built.root != header.state_root {
             let (header, computed) = (header.state_root, built.root);
             return Err(Error::StateRoot { block, header, computed }.into());
@@ -228,9 +271,6 @@ impl Persister {
         store.flush().map_err(Error::from)?;
         let forkchoice = Forkchoice { head: block, safe: None, finalized: None };
         let mut batch = store.batch();
-        if let Some(rlp) = &built.node {
-            batch.put::<AccountTrie>(&[], rlp);
-        }
         meta::put_base(&mut batch, &block);
         meta::put_forkchoice(&mut batch, &forkchoice);
         meta::delete_download(&mut batch);
@@ -254,11 +294,17 @@ impl Persister {
 fn build_tries(store: &Store) -> Result<Built, Error> {
     clear::<AccountTrie>(store)?;
     clear::<StorageTrie>(store)?;
-    rebuild_all(
+    let built = rebuild_all(
         &store.view(),
         || Nodes { store, batch: store.batch() },
         |nodes| Ok(store.write(nodes.batch, Durability::Process)?),
-    )
+    )?;
+    let mut batch = store.batch();
+    if let Some(rlp) = &built.node {
+        batch.put::<AccountTrie>(&[], rlp);
+    }
+    store.write(batch, Durability::Process)?;
+    Ok(built)
 }
 
 fn clear<T: Table>(store: &Store) -> Result<(), Error> {

@@ -2,7 +2,7 @@ use crate::{
     Config, Error,
     acknowledged::Acknowledged,
     chain::Pending,
-    codec::{PendingRecord, decode_kept, encode_kept},
+    codec::{PendingRecord, encode_kept},
     config::database_path,
     grant::Grant,
     kept::Kept,
@@ -10,7 +10,7 @@ use crate::{
     meta, metrics,
     persist::{MAILBOX, Message, Persister},
     ranges::ServedStates,
-    shared::{Branch, Shared, State, record},
+    shared::{Branch, Shared, State},
     walk,
 };
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
@@ -24,18 +24,18 @@ use std::{
 };
 use tandem_actor::{Mailbox, Running, mailbox};
 use tandem_primitives::{
-    B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget, keccak256,
+    B256, BlockId, BlockNumber, Bytes, ShardSet, TrieDiff, WalkTarget, keccak256,
 };
 use tandem_proto::storage::{
-    self, BaseReads, Block, BlockReads, BlockRecord, BlockRef, BlockWrites, Checkpoint, Claim,
-    Epoch, Forkchoice, Holder, KeptBlock, PendingBlock, ReadState, Result, StateValues,
-    TransactionPlace, TrieNode, TrieNodes, TrieStorage, WriteLease,
+    self, BaseReads, Block, BlockReads, BlockWrites, Checkpoint, Claim, Epoch, Forkchoice, Holder,
+    KeptBlock, PendingBlock, ReadState, Result, StateValues, TrieNode, TrieNodes, TrieStorage,
+    WriteLease,
 };
 use tandem_store::{
     Durability, Store,
     tables::{
-        AccessLists, Accounts, Bodies, Canonical, Code, Headers, Kept as KeptTable,
-        Pending as PendingTable, Proven, Receipts, Slots, Transactions,
+        AccessLists, Accounts, Bodies, Code, Headers, Kept as KeptTable, Pending as PendingTable,
+        Proven, Receipts, Slots,
     },
 };
 use tokio_util::sync::CancellationToken;
@@ -121,6 +121,7 @@ impl StorageWriter {
             replay: Mutex::new(None),
             mended: Mutex::new(None),
             is_downloading: AtomicBool::new(is_downloading),
+            built: Mutex::default(),
         });
         let suspects = shared.state.lock().chain.unproven();
         drop_unproven(&shared, suspects)?;

@@ -15,6 +15,7 @@ use crate::{
     heal,
     kept::Kept,
     metrics,
+    rebuild::Built,
     replay::Replay,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -66,6 +67,8 @@ pub struct Shared {
     pub mended: Mutex<Option<B256>>,
     /// Whether a state is being downloaded, so that there is none now.
     pub is_downloading: AtomicBool,
+    /// Tries of the downloaded state, `None` when parts came since.
+    pub built: Mutex<Option<Built>>,
 }
 
 /// Place where a block's branch meets the base's chain.

@@ -53,7 +53,11 @@ pub struct SnapRun {
 }
 
 impl SnapRun {
-    pub fn new(config: Config, around: Option<Surroundings>, peers: watch::Sender<Vec<PeerId>>) -> Self {
+    pub fn new(
+        config: Config,
+        around: Option<Surroundings>,
+        peers: watch::Sender<Vec<PeerId>>,
+    ) -> Self {
         Self {
             config,
             around,
@@ -153,9 +157,9 @@ impl SnapRun {
         Some(Box::pin(async move {
             let downloads = around.downloads.clone();
             let begun = spawn_blocking(move || downloads.begin_download()).await;
-            let Ok(Ok(())) = begun.map(|begun| {
-                begun.inspect_err(|error| warn!(%error, "download not begun"))
-            }) else {
+            let Ok(Ok(())) =
+                begun.map(|begun| begun.inspect_err(|error| warn!(%error, "download not begun")))
+            else {
                 sleep(AFTER_FAILURE).await;
                 return Step::State(Ended::Failed);
             };
@@ -269,11 +273,8 @@ impl SnapRun {
                     return Some(prepared);
                 }
             };
-            let header = ChainHeader {
-                id,
-                parent: block.header.parent_hash,
-                rlp: block.header_rlp.clone(),
-            };
+            let header =
+                ChainHeader { id, parent: block.header.parent_hash, rlp: block.header_rlp.clone() };
             let found = match found {
                 Some(found) => found,
                 None => receipts_of(&around, header).await?,
@@ -303,7 +304,10 @@ impl SnapRun {
 }
 
 /// Fetches the receipts of a block that came without them: the pivot was below it then.
-async fn receipts_of(around: &Surroundings, header: ChainHeader) -> Option<tandem_primitives::Bytes> {
+async fn receipts_of(
+    around: &Surroundings,
+    header: ChainHeader,
+) -> Option<tandem_primitives::Bytes> {
     let hash: B256 = header.id.hash;
     for attempt in 0..RECEIPTS_ATTEMPTS {
         let peers = around.peers.borrow().clone();

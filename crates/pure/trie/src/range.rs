@@ -81,6 +81,49 @@ fn embedded_leaves(
     Ok(())
 }
 
+/// Returns the node that stands exactly at a path (one nibble per byte, at most 64) of the trie with
+/// this root. It is found by hashes among the nodes of a proof; `None` if they do not lead there, or
+/// if the trie has no node of its own there.
+pub fn node_at(root: B256, path: &[u8], proof: &[Bytes]) -> Option<Bytes> {
+    let nodes: HashMap<B256, &Bytes> = proof.iter().map(|rlp| (keccak256(rlp), rlp)).collect();
+    let key = pack(path)?;
+    let (mut wanted, mut depth) = (root, 0);
+    loop {
+        let rlp = *nodes.get(&wanted)?;
+        if depth == path.len() {
+            return Some(rlp.clone());
+        }
+        let child = match decode(rlp).ok()? {
+            Decoded::Branch(children) => {
+                let child = children[usize::from(path[depth])];
+                depth += 1;
+                child
+            }
+            Decoded::Extension(rest, child) => {
+                let mut below = prefix(&key, depth);
+                depth = rest.write(&mut below, depth).filter(|end| *end <= path.len())?;
+                if prefix(&below, depth) != prefix(&key, depth) {
+                    return None;
+                }
+                child
+            }
+            Decoded::Leaf(..) => return None,
+        };
+        let Child::Hash(hash) = child else { return None };
+        wanted = B256::from(*hash);
+    }
+}
+
+/// Returns the nibbles below which two branches at the same path differ, all of them if a node is
+/// missing or no branch.
+pub fn differing_children(one: Option<&[u8]>, other: Option<&[u8]>) -> Vec<u8> {
+    let (one, other) = (one.map(decode), other.map(decode));
+    let (Some(Ok(Decoded::Branch(one))), Some(Ok(Decoded::Branch(other)))) = (one, other) else {
+        return (0..16).collect();
+    };
+    (0..16).filter(|at| one[usize::from(*at)] != other[usize::from(*at)]).collect()
+}
+
 /// Reason why leaves are not the ones of a range.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RangeFault {

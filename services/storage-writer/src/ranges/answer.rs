@@ -5,7 +5,9 @@ use crate::{Error, shared::Shared};
 use std::{collections::HashSet, ops::ControlFlow};
 use tandem_primitives::{B256, Bytes, EMPTY_CODE_HASH};
 use tandem_proto::{
-    limits::{CODES_MAX, STATE_ANSWER_BYTES_MAX, STATE_LEAVES_MAX, STORAGE_TRIES_MAX, TRIE_NODES_MAX},
+    limits::{
+        CODES_MAX, STATE_ANSWER_BYTES_MAX, STATE_LEAVES_MAX, STORAGE_TRIES_MAX, TRIE_NODES_MAX,
+    },
     snap::{Leaf, NodePaths, StateItems, StateRequest},
 };
 use tandem_store::tables::Code;

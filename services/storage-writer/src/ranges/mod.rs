@@ -34,8 +34,8 @@ use tandem_proto::{
     snap::{StateItems, StateRequest},
     storage::{self, StateRanges},
 };
-use tries::StateTries;
 use tracing::{debug, warn};
+use tries::StateTries;
 
 /// Distance from the head at which a state is given up: the specification wants 128 blocks.
 const BLOCKS_BEHIND_MAX: u64 = 256;
@@ -140,9 +140,10 @@ impl ServedStates {
             (None, None) => return Ok(None),
             (None, Some(_)) => {
                 let idle = |place: &Place| place.root.map(|_| now.duration_since(place.asked));
-                let oldest = places.iter().enumerate().max_by_key(|(_, place)| {
-                    idle(place).unwrap_or(Duration::MAX)
-                });
+                let oldest = places
+                    .iter()
+                    .enumerate()
+                    .max_by_key(|(_, place)| idle(place).unwrap_or(Duration::MAX));
                 match oldest {
                     Some((at, place)) if idle(place).is_none_or(|idle| idle > CONTESTED) => at,
                     _ => return Ok(None),

@@ -253,7 +253,13 @@ impl<'a, T: Table> Merged<'a, T> {
         tries: &'a StateTries<'a>,
     ) -> Self {
         base.seek(key);
-        Self { base: Some(base), owner_bytes, changed: None, start: key[owner_bytes..].into(), tries }
+        Self {
+            base: Some(base),
+            owner_bytes,
+            changed: None,
+            start: key[owner_bytes..].into(),
+            tries,
+        }
     }
 
     fn without_base(start: &[u8], tries: &'a StateTries<'a>) -> Self {

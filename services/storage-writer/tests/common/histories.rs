@@ -340,7 +340,7 @@ impl<F: Front> Model<F> {
         }
         self.check_state(&*api, base);
         self.check_blocks(&*api);
-        if self.random.one_in(3) {
+        if self.random.one_in(6) {
             self.check_ranges(&*api);
         }
     }
@@ -351,8 +351,11 @@ impl<F: Front> Model<F> {
         let recent = &self.canonical[self.base as usize..];
         let block = *self.random.pick(recent);
         let world = self.world(block).clone();
-        for world in [Some(&world), self.served.as_ref()].into_iter().flatten() {
-            ranges::check(api, world, &mut self.random);
+        ranges::check(api, &world, &mut self.random);
+        ranges::check_codes(api, &world);
+        if let Some(served) = &self.served {
+            // Its block may be discarded, and its codes with it.
+            ranges::check(api, served, &mut self.random);
         }
         self.served.get_or_insert(world);
         let unknown = World::default();

@@ -118,9 +118,8 @@ fn check_slots(api: &dyn StorageApi, world: &World, accounts: &Leaves, random: &
     }
 }
 
-/// Asks for codes and for single nodes.
-fn check_single(api: &dyn StorageApi, world: &World, random: &mut Random) {
-    let root = world.root();
+/// Asks for all codes.
+pub fn check_codes(api: &dyn StorageApi, world: &World) {
     let hashes: Vec<B256> = world.0.values().map(|(account, _)| account.code_hash).collect();
     let request = StateRequest::Codes { hashes: hashes.clone(), bytes: 1 << 20 };
     let StateItems::Codes(codes) = api.state_items(&request).unwrap() else {
@@ -128,8 +127,11 @@ fn check_single(api: &dyn StorageApi, world: &World, random: &mut Random) {
     };
     assert_eq!(codes.iter().map(keccak256).collect::<Vec<_>>(), hashes);
     assert_eq!(keccak256([]), EMPTY_CODE_HASH);
+}
 
-    let owner = account_key(random.below(40));
+/// Asks for single nodes.
+fn check_single(api: &dyn StorageApi, world: &World, random: &mut Random) {
+    let (root, owner) = (world.root(), account_key(random.below(40)));
     let storage = slot_leaves(world, &owner);
     let paths = vec![Bytes::new(), Bytes::from_static(&[3; 65]), Bytes::from_static(&[3; 20])];
     let of = |owner| NodePaths { owner, paths: paths.clone() };

@@ -8,6 +8,7 @@ mod concurrent;
 mod corruption;
 mod crash;
 mod damage;
+mod download;
 #[path = "../common/histories.rs"]
 mod histories;
 mod init;

@@ -89,7 +89,9 @@ impl Asker {
                     checked.unwrap_or(Err(Fault::Absent)).map_err(Some)
                 }
                 Ok(_) => Err(Some(Fault::Lie)),
-                Err(Error::Busy | Error::Gone | Error::Timeout | Error::Unavailable(_)) => Err(None),
+                Err(Error::Busy | Error::Gone | Error::Timeout | Error::Unavailable(_)) => {
+                    Err(None)
+                }
                 // The session has no snap any more.
                 Err(Error::Refused(_)) => Err(Some(Fault::Absent)),
             };
@@ -130,7 +132,8 @@ impl Asker {
                 && !uses.without.contains(*peer)
                 && !uses.resting.contains_key(*peer)
         });
-        let chosen = free.min_by_key(|peer| uses.under_way.get(*peer).copied().unwrap_or(0)).copied();
+        let chosen =
+            free.min_by_key(|peer| uses.under_way.get(*peer).copied().unwrap_or(0)).copied();
         if let Some(peer) = chosen {
             *uses.under_way.entry(peer).or_default() += 1;
         }

@@ -1,10 +1,7 @@
 //! Progress of a download: how far each part of the key space is.
 
 use serde::{Deserialize, Serialize};
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicU64};
 use tandem_primitives::{B256, BlockId};
 
 /// Number of parts of the key space, which are downloaded at the same time: one for each shard.
@@ -87,7 +84,9 @@ impl Progress {
         let record = self.record();
         let done = record.next.iter().enumerate().map(|(part, next)| match next {
             None => 0x1000,
-            Some(key) => u64::from(u16::from_be_bytes([key[0], key[1]]).saturating_sub((part as u16) << 12)),
+            Some(key) => {
+                u64::from(u16::from_be_bytes([key[0], key[1]]).saturating_sub((part as u16) << 12))
+            }
         });
         done.sum::<u64>() * 1000 / 0x1_0000
     }

@@ -117,11 +117,7 @@ impl Worker {
     }
 
     /// Writes parts, together with the progress if it changes.
-    async fn write(
-        &self,
-        parts: Vec<StatePart>,
-        next: Option<Option<B256>>,
-    ) -> Result<(), Stop> {
+    async fn write(&self, parts: Vec<StatePart>, next: Option<Option<B256>>) -> Result<(), Stop> {
         let next = next.unwrap_or_else(|| self.progress.next(self.part));
         let noted = self.progress.with(self.part, next);
         let downloads = self.downloads.clone();
@@ -148,11 +144,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn slots(
-        &self,
-        wanted: Vec<(B256, B256)>,
-        start: B256,
-    ) -> Result<Vec<SlotRange>, Stop> {
+    async fn slots(&self, wanted: Vec<(B256, B256)>, start: B256) -> Result<Vec<SlotRange>, Stop> {
         let accounts = wanted.iter().map(|(owner, _)| *owner).collect();
         let (root, limit) = (self.root, B256::repeat_byte(0xff));
         let request = StateRequest::Slots { root, accounts, start, limit, bytes: ANSWER_BYTES };

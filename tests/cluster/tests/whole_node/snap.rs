@@ -97,9 +97,9 @@ async fn a_node_downloads_the_state_from_another() {
 }
 
 fn rlp(blocks: &[Built]) -> impl Iterator<Item = tandem_primitives::Bytes> {
-    blocks.iter().map(|built| {
-        Block::from_payload(built.payload.clone(), &built.sidecar).unwrap().to_rlp()
-    })
+    blocks
+        .iter()
+        .map(|built| Block::from_payload(built.payload.clone(), &built.sidecar).unwrap().to_rlp())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

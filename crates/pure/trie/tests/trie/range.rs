@@ -1,12 +1,14 @@
 //! Ranges of tries and their proofs, against alloy-trie's proofs and against sorted maps.
 
-use alloy_primitives::{Bytes, keccak256};
+use alloy_primitives::{Bytes, U256, keccak256};
 use alloy_trie::{HashBuilder, Nibbles, proof::ProofRetainer};
-use rand::{Rng, RngExt, rngs::StdRng};
+use rand::{Rng, RngCore, rngs::StdRng};
 use std::collections::BTreeMap;
 use tandem_primitives::B256;
 use tandem_testkit::trie::*;
-use tandem_trie::{RangeFault, TrieBuilder, check_range, leaves_in, path_to};
+use tandem_trie::{
+    RangeFault, TrieBuilder, check_range, differing_children, leaves_in, node_at, path_to,
+};
 
 type Leaves = BTreeMap<B256, Vec<u8>>;
 
@@ -54,7 +56,9 @@ fn random_key(rng: &mut StdRng, leaves: &Leaves) -> B256 {
     let known = leaves.keys().nth(rng.random_range(0..leaves.len().max(1)));
     match (rng.random_range(0..4), known) {
         (0, _) | (_, None) => B256::from(rng.random::<[u8; 32]>()),
-        (1, Some(key)) => B256::from(alloy_primitives::U256::from_be_bytes(key.0).saturating_add(alloy_primitives::U256::from(1)).to_be_bytes()),
+        (1, Some(key)) => {
+            B256::from(U256::from_be_bytes(key.0).saturating_add(U256::from(1)).to_be_bytes())
+        }
         (_, Some(key)) => *key,
     }
 }
@@ -84,7 +88,10 @@ fn a_range_is_accepted_exactly_as_it_is() {
             // Without the last leaf the proof's end stands elsewhere, which is a true shorter range
             // only if its own end is proved too.
             if at + 1 < range.len() {
-                assert!(check_range(root, start, &lie, &proof).is_err(), "seed {seed}, left out {at}");
+                assert!(
+                    check_range(root, start, &lie, &proof).is_err(),
+                    "seed {seed}, left out {at}"
+                );
             }
             value[0] ^= 1;
             lie.insert(at, (key, value));
@@ -146,12 +153,63 @@ fn nodes_give_their_leaves_in_order_and_the_way_to_a_key() {
         let key = random_key(&mut rng, &leaves);
         let read = |path: &[u8]| Ok::<_, ()>(nodes.get(path).cloned());
         let way = path_to(&key, nodes.get(&vec![]).cloned(), read).unwrap();
-        let (_, mut proof) = oracle_proof(&leaves, &[key]);
+        let (root, mut proof) = oracle_proof(&leaves, &[key]);
+        // An embedded node is part of its parent here.
+        proof.retain(|rlp| rlp.len() >= 32 || keccak256(rlp) == root);
         let mut way_sorted = way.clone();
         proof.sort();
         way_sorted.sort();
         if !leaves.is_empty() {
             assert_eq!(way_sorted, proof, "seed {seed}");
         }
+    }
+}
+
+fn below(leaves: &Leaves, path: &[u8]) -> Leaves {
+    let is_below = |key: &B256| (0..path.len()).all(|at| nibble(key, at) == path[at]);
+    leaves.iter().filter(|(key, _)| is_below(key)).map(|(key, leaf)| (*key, leaf.clone())).collect()
+}
+
+fn nibble(key: &B256, at: usize) -> u8 {
+    key[at / 2] >> (4 * (1 - at % 2)) & 0x0f
+}
+
+#[test]
+fn a_node_is_found_at_its_path_and_differs_where_leaves_differ() {
+    for seed in 0..300 {
+        let mut rng = rng(seed);
+        let leaves = random_leaves(&mut rng);
+        let mut changed = leaves.clone();
+        for _ in 0..rng.random_range(0..4) {
+            let key = random_key(&mut rng, &leaves);
+            match rng.random_range(0..3) {
+                0 => drop(changed.remove(&key)),
+                _ => drop(changed.insert(key, vec![rng.random_range(1..=255); 40])),
+            }
+        }
+        let (nodes, others) = (nodes(&leaves), nodes(&changed));
+        let Some(root) = nodes.get(&vec![]).map(keccak256) else { continue };
+        let all: Vec<Bytes> = nodes.values().cloned().collect();
+        for (path, rlp) in &nodes {
+            assert_eq!(node_at(root, path, &all).as_ref(), Some(rlp), "seed {seed}");
+            let mut elsewhere = path.clone();
+            elsewhere.push(rng.random_range(0..16));
+            assert_eq!(node_at(root, &elsewhere, &all).as_ref(), nodes.get(&elsewhere));
+            if path.len() == 64 {
+                continue;
+            }
+            let other = others.get(path);
+            let found = differing_children(Some(rlp), other.map(|rlp| &rlp[..]));
+            for at in 0..16 {
+                let child = [&path[..], &[at]].concat();
+                let differs = below(&leaves, &child) != below(&changed, &child);
+                // A node of another kind tells nothing, so all of it may differ.
+                assert!(!differs || found.contains(&at), "seed {seed}");
+                if found.len() < 16 {
+                    assert_eq!(differs, found.contains(&at), "seed {seed}");
+                }
+            }
+        }
+        assert_eq!(node_at(keccak256(root), &[], &all), None);
     }
 }
