@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Blocks, Node, PATIENCE, Wire, config, key, wait};
+use common::{Blocks, Node, PATIENCE, Wire, config, items_of, key, state_requests, wait};
 use std::{future::pending, net::SocketAddr, sync::Arc};
 use tandem_peer_sessions::{Config, PeerAddress, grpc::Server};
 use tandem_peer_sessions_client::{Client, ClientConfig};
@@ -15,6 +15,7 @@ use tandem_proto::{
     peer_sessions::{
         BlockRange, Direction, Error, Fetch, Fetched, Misconduct, PeerSessionsApi, Result, Session,
     },
+    snap::StateRequest,
     storage::BlockRef,
     wire::peer_sessions::v1::{self, peer_sessions_client::PeerSessionsClient},
 };
@@ -71,7 +72,7 @@ fn all_of(blocks: &Blocks) -> Vec<(Fetch, Fetched)> {
     let lists = numbers.map(|number| blocks.lists[number].clone()).to_vec();
     let (start, limit) = (BlockRef::Hash(blocks.hash(90)), 3);
     let headers = [90, 88, 86].map(|number| blocks.headers[number].clone()).to_vec();
-    vec![
+    let mut all = vec![
         (Fetch::Headers { start, limit, skip: 1, reverse: true }, Fetched::Headers(headers)),
         (Fetch::Bodies(hashes.clone()), Fetched::Bodies(items(&blocks.bodies))),
         (
@@ -79,7 +80,11 @@ fn all_of(blocks: &Blocks) -> Vec<(Fetch, Fetched)> {
             Fetched::Receipts { incomplete: false, blocks: items(&blocks.receipts) },
         ),
         (Fetch::AccessLists(hashes), Fetched::AccessLists(lists)),
-    ]
+    ];
+    let state =
+        |request: StateRequest| (Fetch::State(request.clone()), Fetched::State(items_of(&request)));
+    all.extend(state_requests().into_iter().map(state));
+    all
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Blocks, Node, block_on, config, key, wait};
+use common::{Blocks, Node, block_on, config, items_of, key, state_requests, wait};
 use std::{
     net::SocketAddr,
     sync::{
@@ -45,6 +45,10 @@ fn check_requests(peer: &Peer, blocks: &Blocks) {
     assert_eq!(ask(request), Ok(Fetched::Receipts { incomplete: false, blocks: receipts }));
     let lists = [3, 5, 8].map(|number| blocks.lists[number].clone()).to_vec();
     assert_eq!(ask(Fetch::AccessLists(hashes)), Ok(Fetched::AccessLists(lists)));
+    for request in state_requests() {
+        let items = items_of(&request);
+        assert_eq!(ask(Fetch::State(request)), Ok(Fetched::State(items)));
+    }
     let request = Fetch::Bodies(vec![B256::ZERO; 1025]);
     let refused = Error::Refused("1025 items; expected 1 to 1024".to_owned());
     assert_eq!(ask(request), Err(refused));

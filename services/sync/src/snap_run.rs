@@ -31,8 +31,8 @@ const RECEIPTS_ATTEMPTS: usize = 20;
 
 /// Step of a download that has ended.
 pub enum Step {
-    /// The state is downloaded, or cannot be.
-    State(Ended),
+    /// The state with this root is downloaded, or cannot be.
+    State(B256, Ended),
     /// storage-writer built the tries, and the executor follows it.
     Adopted(Result<bool, storage::Error>),
 }
@@ -145,7 +145,11 @@ impl SnapRun {
         }
         let Ok(decoded) = tandem_chain::decode_header(&header.rlp) else { return false };
         info!(pivot = %header.id, root = %decoded.state_root, "state is downloaded");
-        self.progress = Some(Arc::new(Progress::begin(header.id, decoded.state_root)));
+        let progress = match &self.progress {
+            Some(before) => before.moved(header.id, decoded.state_root),
+            None => Progress::begin(header.id, decoded.state_root),
+        };
+        self.progress = Some(Arc::new(progress));
         self.has_state = false;
         true
     }
@@ -153,7 +157,7 @@ impl SnapRun {
     /// Returns the work that downloads the state.
     fn start(&self) -> Option<Pending<Step>> {
         let (around, progress) = (self.around.clone()?, self.progress.clone()?);
-        let config = self.config.clone();
+        let (config, root) = (self.config.clone(), progress.root());
         Some(Box::pin(async move {
             let downloads = around.downloads.clone();
             let begun = spawn_blocking(move || downloads.begin_download()).await;
@@ -161,21 +165,24 @@ impl SnapRun {
                 begun.map(|begun| begun.inspect_err(|error| warn!(%error, "download not begun")))
             else {
                 sleep(AFTER_FAILURE).await;
-                return Step::State(Ended::Failed);
+                return Step::State(root, Ended::Failed);
             };
-            let root = progress.root();
             let ended = snap::download(around, &config, root, progress).await;
             if ended != Ended::Done {
                 sleep(AFTER_FAILURE).await;
             }
-            Step::State(ended)
+            Step::State(root, ended)
         }))
     }
 
     /// Takes the end of a step. Returns the next work, if there is any.
     pub fn ended(&mut self, step: Step, sink: &Arc<dyn BlockSink>) -> Option<Pending<Step>> {
         match step {
-            Step::State(Ended::Done) => {
+            // The pivot has moved meanwhile.
+            Step::State(root, _) if self.progress.as_ref().is_some_and(|it| it.root() != root) => {
+                self.start()
+            }
+            Step::State(_, Ended::Done) => {
                 self.has_state = true;
                 if let Some(progress) = &self.progress {
                     let count = |number: &std::sync::atomic::AtomicU64| number.load(Relaxed);
@@ -188,14 +195,15 @@ impl SnapRun {
                 }
                 self.finish(sink)
             }
-            Step::State(Ended::Stale) => {
+            Step::State(_, Ended::Stale) => {
                 // Without a newer head, the peers may yet have it again.
                 if !self.choose_pivot() {
                     info!("no peer has the state, waiting for a newer head");
                 }
                 self.start()
             }
-            Step::State(Ended::Failed) => self.start(),
+            Step::State(_, Ended::Failed) => self.start(),
+            Step::State(_, Ended::Broken) => self.begin_again(),
             Step::Adopted(Ok(true)) => {
                 self.progress = None;
                 self.is_finishing = false;
@@ -206,15 +214,19 @@ impl SnapRun {
                 self.finish(sink)
             }
             Step::Adopted(Err(error)) => {
-                warn!(%error, "the downloaded state is not whole, downloading it again");
+                warn!(%error, "the downloaded state cannot be used, downloading it again");
                 self.is_finishing = false;
-                let pivot = self.progress.as_ref().map(|it| (it.pivot(), it.root()));
-                let (pivot, root) = pivot?;
-                self.progress = Some(Arc::new(Progress::begin(pivot, root)));
-                self.has_state = false;
-                self.start()
+                self.begin_again()
             }
         }
+    }
+
+    /// Forgets what is done.
+    fn begin_again(&mut self) -> Option<Pending<Step>> {
+        let (pivot, root) = self.progress.as_ref().map(|it| (it.pivot(), it.root()))?;
+        self.progress = Some(Arc::new(Progress::begin(pivot, root)));
+        self.has_state = false;
+        self.start()
     }
 
     /// Returns the work that makes the pivot base and head, once state and blocks are there.

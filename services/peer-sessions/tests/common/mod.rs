@@ -16,7 +16,10 @@ use std::{
 use tandem_discv4::{ForkId, NodeKey, PublicKey, fork_id};
 use tandem_eth_wire::eth::{self, BlockRange, Status, Version};
 use tandem_peer_sessions::{BlockSource, ChainStatus, Config, Deps, Peer, PeerSessions};
-use tandem_proto::peer_table::PeerTableApi;
+use tandem_proto::{
+    peer_table::PeerTableApi,
+    snap::{Leaf, StateItems, StateRequest},
+};
 use tandem_rlpx::{
     Capability, DISCONNECT, Decoder, DisconnectReason, Encoder, HEADER_BYTES, HELLO, Hello,
     Initiator, Limits, MESSAGE_BYTES_MAX, Message, PING, PONG, SIZE_BYTES, decode_disconnect,
@@ -121,6 +124,67 @@ impl BlockSource for Blocks {
     fn access_list(&self, hash: B256) -> Option<Bytes> {
         self.lists[self.index(hash)?].clone()
     }
+
+    fn state_items(&self, request: &StateRequest) -> StateItems {
+        items_of(request)
+    }
+}
+
+/// Returns an answer that depends on all of the request, and is no real part of a state.
+pub fn items_of(request: &StateRequest) -> StateItems {
+    let seed = keccak256(format!("{request:?}"));
+    let item =
+        |number: u8| Bytes::copy_from_slice(keccak256([&seed[..], &[number]].concat()).as_slice());
+    let account = |code: B256| {
+        let fields = [
+            Bytes::from_static(&[3]),
+            Bytes::new(),
+            item(0),
+            Bytes::copy_from_slice(code.as_slice()),
+        ];
+        Bytes::from(alloy_rlp::encode(fields.to_vec()))
+    };
+    let proof = vec![item(1), item(2)];
+    let leaf = |key, value| Leaf { key, value };
+    match request {
+        StateRequest::Accounts { start, .. } => {
+            let no_code = keccak256([]);
+            let leaves = vec![leaf(*start, account(no_code)), leaf(seed, account(seed))];
+            StateItems::Accounts { leaves, proof }
+        }
+        StateRequest::Slots { accounts, start, .. } => {
+            let tries = accounts.iter().map(|key| vec![leaf(*start, item(3)), leaf(*key, item(4))]);
+            StateItems::Slots { tries: tries.collect(), proof }
+        }
+        StateRequest::Codes { hashes, .. } => {
+            StateItems::Codes((5..).map(item).take(hashes.len()).collect())
+        }
+        StateRequest::Nodes { paths, .. } => {
+            let count = paths.iter().map(|set| set.paths.len()).sum();
+            StateItems::Nodes((5..).map(item).take(count).collect())
+        }
+    }
+}
+
+/// Returns a request of each kind that both versions of snap have.
+pub fn state_requests() -> Vec<StateRequest> {
+    let (root, bytes) = (B256::repeat_byte(1), 70_000);
+    let [first, second] = [2, 3].map(B256::repeat_byte);
+    let (start, limit) = (B256::repeat_byte(4), B256::repeat_byte(0xf0));
+    let accounts = vec![first, second];
+    vec![
+        StateRequest::Accounts { root, start, limit, bytes },
+        StateRequest::Accounts { root, start: B256::ZERO, limit: B256::repeat_byte(0xff), bytes },
+        StateRequest::Slots { root, accounts: accounts.clone(), start, limit, bytes },
+        StateRequest::Slots {
+            root,
+            accounts: accounts.clone(),
+            start: B256::ZERO,
+            limit: B256::repeat_byte(0xff),
+            bytes,
+        },
+        StateRequest::Codes { hashes: accounts, bytes },
+    ]
 }
 
 pub fn key(byte: u8) -> NodeKey {

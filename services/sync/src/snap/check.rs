@@ -16,11 +16,14 @@ pub enum Fault {
     Lie,
 }
 
+/// Account by its hashed address, and the root of its storage.
+pub type FoundAccount = (B256, Account, B256);
+
 /// Accounts of a range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccountRange {
-    /// Accounts with the roots of their storage, by hashed address.
-    pub accounts: Vec<(B256, Account, B256)>,
+    /// Accounts in the order of their keys.
+    pub accounts: Vec<FoundAccount>,
     /// Whether the trie has further accounts.
     pub more: bool,
 }

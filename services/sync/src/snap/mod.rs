@@ -11,11 +11,16 @@
 //! A worker goes on to the next range only when slots and codes of the last one are written. So what
 //! counts as done is whole, and a restart repeats one range of each part at most. Each answer is
 //! proved on its own: accounts by the state root, slots by the account, codes by their hash. At the end
-//! storage-writer builds all tries from what was written, and compares the root.
+//! storage-writer builds all tries from what was written. When peers no longer have the state, a newer
+//! block becomes the pivot: the ranges that are done stay, and what differs from the new state is
+//! replaced at the end.
 
 mod ask;
 mod check;
+mod heal;
 mod progress;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub use progress::Progress;
@@ -23,6 +28,7 @@ pub use progress::Progress;
 use crate::config::Config;
 use ask::Asker;
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use heal::heal;
 use std::sync::Arc;
 use tandem_primitives::B256;
 use tandem_proto::{
@@ -30,8 +36,8 @@ use tandem_proto::{
     storage::StateDownloads,
 };
 use tokio::sync::watch;
-use tracing::warn;
-use worker::Worker;
+use tracing::{info, warn};
+use worker::{Stop, Worker};
 
 /// End of a download.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +48,8 @@ pub enum Ended {
     Stale,
     /// The database failed; the log says why.
     Failed,
+    /// What is there does not become the wanted state by replacing what differs.
+    Broken,
 }
 
 /// Surroundings of a download.
@@ -53,35 +61,57 @@ pub struct Surroundings {
     pub peers: watch::Receiver<Vec<PeerId>>,
 }
 
-/// Downloads what is missing of the state with this root.
+/// Attempts to repair a state of one root. The first one mends what there is to mend.
+const REPAIRS_MAX: usize = 3;
+
+/// Downloads what is missing of the state with this root, and builds its tries. Ranges that are done
+/// may be of other blocks; what differs is replaced.
 pub async fn download(
     around: Surroundings,
     config: &Config,
     root: B256,
     progress: Arc<Progress>,
 ) -> Ended {
-    let Surroundings { sessions, downloads, peers } = around;
-    let asker = Arc::new(Asker::new(sessions, peers, config.requests_per_peer_max));
-    let workers = (0..progress::PARTS).map(|part| {
-        let worker = Worker {
-            asker: asker.clone(),
-            downloads: downloads.clone(),
-            progress: progress.clone(),
-            root,
-            part,
-        };
-        worker.run()
-    });
-    let mut workers: FuturesUnordered<_> = workers.collect();
-    while let Some(ended) = workers.next().await {
-        match ended {
-            Ok(()) => {}
-            Err(worker::Stop::Stale) => return Ended::Stale,
-            Err(worker::Stop::Failed(error)) => {
-                warn!(%error, "downloaded state not written");
-                return Ended::Failed;
-            }
+    match whole(around, config, root, progress).await {
+        Ok(true) => Ended::Done,
+        Ok(false) => Ended::Broken,
+        Err(Stop::Stale) => Ended::Stale,
+        Err(Stop::Failed(error)) => {
+            warn!(%error, "downloaded state not written, or not read");
+            Ended::Failed
         }
     }
-    Ended::Done
+}
+
+/// Returns whether the state that is there has the wanted root.
+async fn whole(
+    around: Surroundings,
+    config: &Config,
+    root: B256,
+    progress: Arc<Progress>,
+) -> Result<bool, Stop> {
+    let Surroundings { sessions, downloads, peers } = around;
+    let asker = Arc::new(Asker::new(sessions, peers, config.requests_per_peer_max));
+    let of_part = |part| Worker {
+        asker: asker.clone(),
+        downloads: downloads.clone(),
+        progress: progress.clone(),
+        root,
+        part,
+    };
+    let mut workers: FuturesUnordered<_> =
+        (0..progress::PARTS).map(|part| of_part(part).run()).collect();
+    while let Some(ended) = workers.next().await {
+        ended?;
+    }
+    let any = of_part(0);
+    for _ in 0..REPAIRS_MAX {
+        let built = any.blocking(|downloads| downloads.build_tries()).await?;
+        if built == root {
+            return Ok(true);
+        }
+        info!(%built, wanted = %root, "state is of several blocks, replacing what differs");
+        heal(&any).await?;
+    }
+    Ok(any.blocking(|downloads| downloads.build_tries()).await? == root)
 }

@@ -1,7 +1,10 @@
 //! Progress of a download: how far each part of the key space is.
 
 use serde::{Deserialize, Serialize};
-use std::sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicU64};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 use tandem_primitives::{B256, BlockId};
 
 /// Number of parts of the key space, which are downloaded at the same time: one for each shard.
@@ -33,6 +36,20 @@ impl Progress {
     pub fn begin(pivot: BlockId, root: B256) -> Self {
         let next = (0..PARTS).map(|part| Some(first_key(part))).collect();
         Self::of(Record { number: pivot.number, hash: pivot.hash, root, next })
+    }
+
+    /// Progress towards another pivot: what is done stays.
+    pub fn moved(&self, pivot: BlockId, root: B256) -> Self {
+        let next = self.record().next.clone();
+        let moved = Self::of(Record { number: pivot.number, hash: pivot.hash, root, next });
+        for (new, old) in [
+            (&moved.accounts, &self.accounts),
+            (&moved.slots, &self.slots),
+            (&moved.codes, &self.codes),
+        ] {
+            new.store(old.load(Relaxed), Relaxed);
+        }
+        moved
     }
 
     /// Reads what a download noted before a restart, `None` if it noted nothing of use.

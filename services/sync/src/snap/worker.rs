@@ -2,7 +2,7 @@
 
 use super::{
     ask::{Asker, Stale},
-    check::{self, AccountRange, SlotRange},
+    check::{self, AccountRange, FoundAccount, SlotRange},
     progress::{Progress, after, last_key},
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -77,53 +77,49 @@ impl Worker {
         &self,
         first: B256,
         next: Option<B256>,
-        accounts: Vec<(B256, tandem_primitives::Account, B256)>,
+        accounts: Vec<FoundAccount>,
     ) -> Result<(), Stop> {
         let storages: Vec<_> = accounts
             .iter()
             .filter(|(_, _, root)| *root != EMPTY_TRIE_ROOT)
             .map(|(key, _, root)| (*key, *root))
             .collect();
-        let hashes: BTreeSet<B256> = accounts
-            .iter()
-            .map(|(_, account, _)| account.code_hash)
-            .filter(|hash| *hash != EMPTY_CODE_HASH)
-            .collect();
-        let hashes: Vec<B256> = hashes.into_iter().collect();
         let storages = stream::iter(storages.chunks(STORAGES_AT_ONCE).map(<[_]>::to_vec))
             .map(|some| self.storages(some))
             .buffer_unordered(UNDER_WAY_MAX)
             .try_collect::<()>();
-        let codes = stream::iter(hashes.chunks(CODES_AT_ONCE).map(<[_]>::to_vec))
-            .map(|some| self.codes(some))
-            .buffer_unordered(UNDER_WAY_MAX)
-            .try_collect::<()>();
-        tokio::try_join!(storages, codes)?;
+        tokio::try_join!(storages, self.codes_of(&accounts))?;
         let count = accounts.len() as u64;
-        let account = |(key, account, root): (B256, _, B256)| DownloadedAccount {
-            key,
-            account,
-            has_storage: root != EMPTY_TRIE_ROOT,
-        };
-        let accounts = accounts.into_iter().map(account).collect();
         let last = match next {
             Some(next) => before(&next),
             None => last_key(self.part),
         };
-        self.write(vec![StatePart::Accounts { first, last, accounts }], Some(next)).await?;
+        self.write(vec![accounts_part(first, last, accounts)], Some(next)).await?;
         self.progress.accounts.fetch_add(count, Relaxed);
         self.progress.advance(self.part, next);
         Ok(())
     }
 
     /// Writes parts, together with the progress if it changes.
-    async fn write(&self, parts: Vec<StatePart>, next: Option<Option<B256>>) -> Result<(), Stop> {
+    pub async fn write(
+        &self,
+        parts: Vec<StatePart>,
+        next: Option<Option<B256>>,
+    ) -> Result<(), Stop> {
         let next = next.unwrap_or_else(|| self.progress.next(self.part));
         let noted = self.progress.with(self.part, next);
+        self.blocking(move |downloads| downloads.put_state(&parts, &noted)).await
+    }
+
+    /// Makes a call to the database on a thread that may wait.
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&dyn StateDownloads) -> storage::Result<T> + Send + 'static,
+    ) -> Result<T, Stop> {
         let downloads = self.downloads.clone();
-        let written = spawn_blocking(move || downloads.put_state(&parts, &noted)).await;
-        let ended = || storage::Error::Unavailable("the thread of a write has ended".to_owned());
-        written.unwrap_or_else(|_| Err(ended())).map_err(Stop::Failed)
+        let ended = || storage::Error::Unavailable("the thread of a call has ended".to_owned());
+        let answer = spawn_blocking(move || call(&*downloads)).await;
+        answer.unwrap_or_else(|_| Err(ended())).map_err(Stop::Failed)
     }
 
     /// Downloads the storage of accounts, given with its roots.
@@ -208,6 +204,25 @@ impl Worker {
         Ok(())
     }
 
+    /// Downloads the codes of accounts that are not there.
+    pub async fn codes_of(&self, accounts: &[FoundAccount]) -> Result<(), Stop> {
+        let hashes: BTreeSet<B256> = accounts
+            .iter()
+            .map(|(_, account, _)| account.code_hash)
+            .filter(|hash| *hash != EMPTY_CODE_HASH)
+            .collect();
+        if hashes.is_empty() {
+            return Ok(());
+        }
+        let hashes: Vec<B256> = hashes.into_iter().collect();
+        let lacking = self.blocking(move |downloads| downloads.lacking_codes(&hashes)).await?;
+        stream::iter(lacking.chunks(CODES_AT_ONCE).map(<[_]>::to_vec))
+            .map(|some| self.codes(some))
+            .buffer_unordered(UNDER_WAY_MAX)
+            .try_collect::<()>()
+            .await
+    }
+
     /// Downloads codes, whose hashes rise.
     async fn codes(&self, mut wanted: Vec<B256>) -> Result<(), Stop> {
         while !wanted.is_empty() {
@@ -222,6 +237,16 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+/// Returns what replaces the accounts between two keys.
+pub fn accounts_part(first: B256, last: B256, accounts: Vec<FoundAccount>) -> StatePart {
+    let account = |(key, account, root): FoundAccount| DownloadedAccount {
+        key,
+        account,
+        has_storage: root != EMPTY_TRIE_ROOT,
+    };
+    StatePart::Accounts { first, last, accounts: accounts.into_iter().map(account).collect() }
 }
 
 /// Cuts the keys from this one on into pieces of one size.

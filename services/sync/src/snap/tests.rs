@@ -1,0 +1,375 @@
+//! Downloads between databases: from several peers, of which some lie, over moving pivots and
+//! restarts.
+
+use super::{Ended, Progress, Surroundings, download};
+use crate::config::Config;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::ready,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tandem_primitives::{
+    Account, B256, BlockId, Bytes, EMPTY_CODE_HASH, StateDiff, U256, keccak256,
+};
+use tandem_proto::{
+    peer_sessions::{Error, Fetch, Fetched, Misconduct, PeerId, PeerSessionsApi, Pending, Session},
+    snap::{DownloadedAccount, DownloadedBlock, Leaf, StateItems, StatePart, StateRequest},
+    storage::{StateDownloads, StateRanges},
+};
+use tandem_storage_writer::{Deps, StorageWriter};
+use tandem_testkit::world::{Random, World, account_key, block, genesis, slot_key};
+use tokio::{sync::watch, time::timeout};
+
+const LAST: B256 = B256::repeat_byte(0xff);
+/// Account whose storage needs many answers.
+const LARGE: u64 = 3;
+
+fn storage_writer() -> Arc<StorageWriter> {
+    let config = tandem_storage_writer::Config { peer_states_max: 32, ..<_>::new("") };
+    let (json, _) = genesis();
+    StorageWriter::create_in_memory(json.as_bytes(), config, Deps::default()).unwrap()
+}
+
+/// Codes by hash: that of each tenth account.
+fn code(n: u64) -> (B256, Bytes) {
+    let code = Bytes::from(vec![n as u8; 700]);
+    (keccak256(&code), code)
+}
+
+fn state(random: &mut Random) -> World {
+    let mut world = World::default();
+    for n in 0..1500 {
+        let code_hash = if n % 10 == 0 { code(n % 200).0 } else { EMPTY_CODE_HASH };
+        let slots = match n {
+            LARGE => 2000,
+            _ if n % 7 == 0 => random.below(6),
+            _ => 0,
+        };
+        let slot = |n| (slot_key(n), U256::from(random.next() >> random.below(60)) + U256::ONE);
+        let slots = (0..slots).map(slot).collect();
+        let account = Account { nonce: n, balance: U256::from(n * 7), code_hash };
+        world.0.insert(account_key(n), (account, slots));
+    }
+    world
+}
+
+/// Changes a few things of each kind.
+fn change(world: &mut World, random: &mut Random) {
+    for _ in 0..10 {
+        let key = account_key(random.below(1500));
+        match random.below(5) {
+            0 => drop(world.0.remove(&key)),
+            1 => {
+                let account = Account { nonce: random.next(), ..Account::default() };
+                world.0.insert(account_key(1500 + random.below(500)), (account, BTreeMap::new()));
+            }
+            2 => {
+                if let Some((account, slots)) = world.0.get_mut(&key) {
+                    account.code_hash = code(random.below(150)).0;
+                    slots.insert(slot_key(random.below(9)), U256::from(random.next()) + U256::ONE);
+                }
+            }
+            3 => {
+                if let Some((account, slots)) = world.0.get_mut(&key) {
+                    account.balance += U256::ONE;
+                    slots.clear();
+                }
+            }
+            _ => {
+                if let Some((_, slots)) = world.0.get_mut(&account_key(LARGE)) {
+                    slots.remove(&slot_key(random.below(2000)));
+                    slots.insert(slot_key(random.below(2000)), U256::from(random.below(9) + 1));
+                }
+            }
+        }
+    }
+}
+
+/// Returns the whole state in a few parts.
+fn parts(world: &World) -> Vec<StatePart> {
+    let account = |(key, (account, slots)): (&B256, &(Account, BTreeMap<_, _>))| {
+        DownloadedAccount { key: *key, account: *account, has_storage: !slots.is_empty() }
+    };
+    let accounts = world.0.iter().map(account).collect();
+    let mut parts = vec![
+        StatePart::Codes((0..200).map(code).collect()),
+        StatePart::Accounts { first: B256::ZERO, last: LAST, accounts },
+    ];
+    for (owner, (_, slots)) in &world.0 {
+        let slots = slots.iter().map(|(key, value)| (*key, *value)).collect();
+        parts.push(StatePart::Slots { owner: *owner, first: B256::ZERO, last: LAST, slots });
+    }
+    parts
+}
+
+/// Block with this state, and a database that has it.
+fn source(world: &World, random: &mut Random) -> (DownloadedBlock, Arc<StorageWriter>) {
+    let block = block(BlockId::new(4, B256::ZERO), world, StateDiff::default(), random);
+    let block = DownloadedBlock {
+        id: block.id,
+        header: block.header,
+        body: block.body,
+        receipts: block.receipts,
+    };
+    let writer = storage_writer();
+    writer.begin_download().unwrap();
+    writer.put_blocks(std::slice::from_ref(&block)).unwrap();
+    writer.put_state(&parts(world), b"").unwrap();
+    writer.finish_download(block.id).unwrap();
+    (block, writer)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Peer {
+    Honest,
+    /// Has no state.
+    Empty,
+    /// Never answers.
+    Silent,
+    LeavesOut,
+    Changes,
+    Adds,
+    CutsProof,
+    Swaps,
+    OtherKind,
+}
+
+const LIARS: [Peer; 6] =
+    [Peer::LeavesOut, Peer::Changes, Peer::Adds, Peer::CutsProof, Peer::Swaps, Peer::OtherKind];
+
+/// Peers that all read the same databases.
+struct Peers {
+    kinds: Vec<Peer>,
+    sources: Mutex<Vec<Arc<StorageWriter>>>,
+    random: Mutex<Random>,
+    /// Answers after which honest peers have no state any more.
+    left: AtomicU64,
+    answered: AtomicU64,
+    reported: Mutex<BTreeSet<PeerId>>,
+}
+
+fn id(at: usize) -> PeerId {
+    PeerId::repeat_byte(at as u8 + 1)
+}
+
+impl Peers {
+    fn new(kinds: Vec<Peer>, source: &Arc<StorageWriter>, seed: u64) -> Arc<Self> {
+        Arc::new(Self {
+            kinds,
+            sources: Mutex::new(vec![source.clone()]),
+            random: Mutex::new(Random(seed)),
+            left: AtomicU64::new(u64::MAX),
+            answered: AtomicU64::new(0),
+            reported: Mutex::default(),
+        })
+    }
+
+    fn answer(&self, peer: PeerId, request: StateRequest) -> Result<Fetched, Error> {
+        let kind = self.kinds[usize::from(peer[0]) - 1];
+        let mut random = self.random.lock().unwrap();
+        let none = Fetched::State(StateItems::none(&request));
+        if kind == Peer::Silent {
+            return Err(Error::Timeout);
+        }
+        if kind == Peer::Empty || self.left.load(Relaxed) == 0 {
+            return Ok(none);
+        }
+        self.left.fetch_sub(1, Relaxed);
+        self.answered.fetch_add(1, Relaxed);
+        // Short answers, so that a small state needs many.
+        let mut request = request;
+        match &mut request {
+            StateRequest::Accounts { bytes, .. }
+            | StateRequest::Slots { bytes, .. }
+            | StateRequest::Codes { bytes, .. }
+            | StateRequest::Nodes { bytes, .. } => *bytes = (*bytes).min(500 + random.below(4000)),
+        }
+        let sources = self.sources.lock().unwrap();
+        let items = sources.iter().map(|source| source.state_items(&request).unwrap());
+        let none = StateItems::none(&request);
+        let items = items.into_iter().find(|items| *items != none).unwrap_or(none);
+        Ok(Fetched::State(lie(kind, items, &mut random)))
+    }
+}
+
+fn lie(kind: Peer, mut items: StateItems, random: &mut Random) -> StateItems {
+    let (leaves, proof) = match &mut items {
+        StateItems::Accounts { leaves, proof } => (leaves, proof),
+        StateItems::Slots { tries, proof } if !tries.is_empty() => {
+            let at = random.below(tries.len() as u64) as usize;
+            (&mut tries[at], proof)
+        }
+        StateItems::Codes(codes) if !codes.is_empty() && LIARS.contains(&kind) => {
+            codes[0] = Bytes::from_static(b"no code");
+            return items;
+        }
+        _ => return items,
+    };
+    let at = random.below(leaves.len().max(1) as u64) as usize;
+    match kind {
+        Peer::Honest | Peer::Empty | Peer::Silent => {}
+        Peer::LeavesOut if at + 1 < leaves.len() => drop(leaves.remove(at)),
+        Peer::Changes if !leaves.is_empty() => {
+            let mut value = leaves[at].value.to_vec();
+            *value.last_mut().unwrap() ^= 1;
+            leaves[at].value = value.into();
+        }
+        Peer::Swaps if at + 1 < leaves.len() => leaves.swap(at, at + 1),
+        Peer::CutsProof if !proof.is_empty() => drop(proof.remove(0)),
+        Peer::Adds if !leaves.is_empty() => {
+            let Leaf { mut key, value } = leaves[at].clone();
+            key[31] = key[31].wrapping_add(1);
+            leaves.insert(at + 1, Leaf { key, value });
+        }
+        _ => return StateItems::Nodes(Vec::new()),
+    }
+    items
+}
+
+impl PeerSessionsApi for Peers {
+    fn sessions(&self) -> Pending<Vec<Session>> {
+        Box::pin(ready(Ok(Vec::new())))
+    }
+
+    fn fetch(&self, peer: PeerId, fetch: Fetch) -> Pending<Fetched> {
+        let Fetch::State(request) = fetch else { panic!("{fetch:?}") };
+        let answer = self.answer(peer, request);
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            answer
+        })
+    }
+
+    fn report(&self, peer: PeerId, misconduct: Misconduct) -> Pending<()> {
+        assert_eq!(misconduct, Misconduct::Invalid);
+        self.reported.lock().unwrap().insert(peer);
+        Box::pin(ready(Ok(())))
+    }
+}
+
+fn surroundings(peers: &Arc<Peers>, target: &Arc<StorageWriter>) -> Surroundings {
+    let (sender, receiver) = watch::channel((0..peers.kinds.len()).map(id).collect());
+    // The list stays as it is.
+    drop(sender);
+    Surroundings { sessions: peers.clone(), downloads: target.clone(), peers: receiver }
+}
+
+async fn run(peers: &Arc<Peers>, target: &Arc<StorageWriter>, progress: &Arc<Progress>) -> Ended {
+    let config = Config { requests_per_peer_max: 4, ..Config::default() };
+    let around = surroundings(peers, target);
+    let ended = download(around, &config, progress.root(), progress.clone());
+    timeout(Duration::from_secs(100), ended).await.expect("the download ends")
+}
+
+fn finish(target: &StorageWriter, block: DownloadedBlock, world: &World) {
+    let id = block.id;
+    target.put_blocks(&[block]).unwrap();
+    target.finish_download(id).unwrap();
+    let report = target.verify().unwrap();
+    assert_eq!((report.first_difference, report.base), (None, id));
+    let slots: usize = world.0.values().map(|(_, slots)| slots.len()).sum();
+    assert_eq!((report.accounts, report.slots), (world.0.len() as u64, slots as u64));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn liars_are_reported_and_the_state_is_whole() {
+    for seed in 1..6 {
+        let random = &mut Random(seed);
+        let world = state(random);
+        let (block, source) = source(&world, random);
+        let kinds = [&LIARS[..], &[Peer::Honest, Peer::Empty, Peer::Silent]].concat();
+        let peers = Peers::new(kinds, &source, seed);
+        let target = storage_writer();
+        target.begin_download().unwrap();
+        let progress = Arc::new(Progress::begin(block.id, world.root()));
+        assert_eq!(run(&peers, &target, &progress).await, Ended::Done);
+        let liars: BTreeSet<_> = (0..LIARS.len()).map(id).collect();
+        assert_eq!(*peers.reported.lock().unwrap(), liars, "seed {seed}");
+        finish(&target, block, &world);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moving_pivot_keeps_what_is_done() {
+    for seed in 1..8 {
+        let random = &mut Random(seed);
+        let mut world = state(random);
+        let target = storage_writer();
+        target.begin_download().unwrap();
+        let (mut block, mut from) = source(&world, random);
+        let mut progress = Arc::new(Progress::begin(block.id, world.root()));
+        let peers = Peers::new(vec![Peer::Honest; 2], &from, seed);
+        for _ in 0..3 {
+            peers.left.store(random.below(400), Relaxed);
+            match run(&peers, &target, &progress).await {
+                Ended::Stale => {}
+                Ended::Done => break,
+                other => panic!("{other:?}"),
+            }
+            change(&mut world, random);
+            (block, from) = source(&world, random);
+            *peers.sources.lock().unwrap() = vec![from];
+            progress = Arc::new(progress.moved(block.id, world.root()));
+        }
+        peers.left.store(u64::MAX, Relaxed);
+        assert_eq!(run(&peers, &target, &progress).await, Ended::Done, "seed {seed}");
+        finish(&target, block, &world);
+    }
+}
+
+/// A few changes cost a few answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_differs_is_found_without_reading_the_rest() {
+    let random = &mut Random(9);
+    let mut world = state(random);
+    let target = storage_writer();
+    target.begin_download().unwrap();
+    let (before, from) = source(&world, random);
+    let progress = Arc::new(Progress::begin(before.id, world.root()));
+    let peers = Peers::new(vec![Peer::Honest], &from, 9);
+    assert_eq!(run(&peers, &target, &progress).await, Ended::Done);
+    let whole = peers.answered.swap(0, Relaxed);
+    let (account, slots) = world.0.get_mut(&account_key(LARGE)).unwrap();
+    account.balance += U256::ONE;
+    slots.insert(slot_key(7), U256::from(77));
+    let (block, from) = source(&world, random);
+    *peers.sources.lock().unwrap() = vec![from];
+    let progress = Arc::new(progress.moved(block.id, world.root()));
+    assert_eq!(run(&peers, &target, &progress).await, Ended::Done);
+    let repair = peers.answered.load(Relaxed);
+    assert!(repair <= 12 && whole > 100, "{repair} answers, of {whole} for the whole state");
+    finish(&target, block, &world);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_goes_on_where_it_was() {
+    for seed in 1..5 {
+        let random = &mut Random(seed);
+        let world = state(random);
+        let (block, from) = source(&world, random);
+        let target = storage_writer();
+        target.begin_download().unwrap();
+        let mut progress = Arc::new(Progress::begin(block.id, world.root()));
+        let peers = Peers::new(vec![Peer::Honest; 3], &from, seed);
+        let mut ended = None;
+        for _ in 0..20 {
+            let some = Duration::from_millis(5 + random.below(40));
+            ended = timeout(some, run(&peers, &target, &progress)).await.ok();
+            if ended.is_some() {
+                break;
+            }
+            if let Some(read) = Progress::read(&target.download_progress().unwrap().unwrap()) {
+                progress = Arc::new(read);
+            }
+        }
+        if ended.is_none() {
+            ended = Some(run(&peers, &target, &progress).await);
+        }
+        assert_eq!(ended, Some(Ended::Done));
+        finish(&target, block, &world);
+    }
+}
