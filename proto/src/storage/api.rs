@@ -91,7 +91,11 @@ pub trait StateDownloads: Send + Sync + 'static {
     /// Replaces parts of the flat state, and notes how far the caller is.
     fn put_state(&self, parts: &[StatePart], progress: &[u8]) -> Result<()>;
 
-    /// Stores blocks of the canonical chain up to the one whose state is downloaded.
+    /// Stores blocks of the canonical chain up to the one whose state is downloaded, from genesis
+    /// upwards.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when a block's parent is not there.
     fn put_blocks(&self, blocks: &[DownloadedBlock]) -> Result<()>;
 
     /// Returns those of these codes that are not there.

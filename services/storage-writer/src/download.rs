@@ -81,7 +81,16 @@ impl StateDownloads for StorageWriter {
         self.must_download()?;
         let store = &self.shared.store;
         let mut batch = store.batch();
+        let view = store.view();
+        let mut last = None;
         for DownloadedBlock { id, header, body, receipts } in blocks {
+            let parent = body::decode_header(header)?.parent_hash;
+            // Below the pivot there is no gap, so BLOCKHASH finds all ancestors.
+            if last != Some(parent) && view.get::<Headers>(parent).map_err(Error::from)?.is_none() {
+                let text = format!("block {id} is stored after its parent, which is not there");
+                return Err(storage::Error::Refused(text));
+            }
+            last = Some(id.hash);
             batch.put::<Headers>(id.hash, (id.number, header));
             batch.put::<Bodies>(id.hash, body);
             batch.put::<Receipts>(id.hash, receipts);

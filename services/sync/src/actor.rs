@@ -134,6 +134,8 @@ impl Actor {
         loop {
             self.act();
             let (preparing, executing) = (!self.preparing.is_empty(), self.executing.len());
+            // Blocks that are only stored are stored one after the other.
+            let executing_max = if self.snap.pivot().is_some() { 1 } else { EXECUTING_MAX };
             tokio::select! {
                 () = stopping.cancelled() => break,
                 changed = self.goal.changed(), if watched => {
@@ -146,7 +148,7 @@ impl Actor {
                     self.take(event.unwrap_or(Event::Nothing));
                 }
                 Some((block, prepared)) = self.preparing.next(),
-                    if preparing && executing < EXECUTING_MAX => self.execute(block, prepared),
+                    if preparing && executing < executing_max => self.execute(block, prepared),
                 Some((block, import)) = self.executing.next(), if executing > 0 => {
                     self.imported(block, import);
                 }
@@ -254,8 +256,9 @@ impl Actor {
             && let Some((id, arrived)) = self.held.pop_front()
         {
             let pivot = self.snap.pivot();
-            if pivot.is_some_and(|pivot| id.number > pivot.number) {
-                // Executed once its parent's state is there.
+            let is_above = pivot.is_some_and(|pivot| id.number > pivot.number);
+            // One above is executed once its parent's state is there.
+            if is_above || self.snap.is_beginning() {
                 self.held.push_front((id, arrived));
                 break;
             }

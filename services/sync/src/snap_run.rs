@@ -31,6 +31,8 @@ const RECEIPTS_ATTEMPTS: usize = 20;
 
 /// Step of a download that has ended.
 pub enum Step {
+    /// storage-writer takes a state in, or refuses to.
+    Begun(Result<(), storage::Error>),
     /// The state with this root is downloaded, or cannot be.
     State(B256, Ended),
     /// storage-writer built the tries, and the executor follows it.
@@ -46,6 +48,8 @@ pub struct SnapRun {
     recent: BTreeMap<BlockNumber, ChainHeader>,
     progress: Option<Arc<Progress>>,
     is_decided: bool,
+    /// Whether storage-writer takes the state in.
+    is_begun: bool,
     has_state: bool,
     is_finishing: bool,
     /// Newest block that was stored without being executed.
@@ -65,6 +69,7 @@ impl SnapRun {
             recent: BTreeMap::new(),
             progress: None,
             is_decided: false,
+            is_begun: false,
             has_state: false,
             is_finishing: false,
             stored: None,
@@ -75,8 +80,8 @@ impl SnapRun {
     pub fn resume(&mut self) -> Option<Pending<Step>> {
         let noted = self.around.as_ref()?.downloads.download_progress();
         let noted = noted.inspect_err(|error| warn!(%error, "progress not read")).ok()??;
-        self.is_decided = true;
         let progress = Progress::read(&noted)?;
+        (self.is_decided, self.is_begun) = (true, true);
         info!(pivot = %progress.pivot(), permille = progress.permille(), "download goes on");
         self.progress = Some(Arc::new(progress));
         self.start()
@@ -113,7 +118,12 @@ impl SnapRun {
         }
     }
 
-    /// Returns the number of the pivot while a download is under way.
+    /// Returns whether blocks up to the pivot have to wait before they can be stored.
+    pub fn is_beginning(&self) -> bool {
+        self.progress.is_some() && !self.is_begun
+    }
+
+    /// Returns the block whose state is downloaded, while a download is under way.
     pub fn pivot(&self) -> Option<BlockId> {
         self.progress.as_ref().map(|progress| progress.pivot())
     }
@@ -132,7 +142,16 @@ impl SnapRun {
         if !is_worth_it || !self.choose_pivot() {
             return None;
         }
-        self.start()
+        self.begin()
+    }
+
+    /// Returns the work that makes storage-writer take a state in.
+    fn begin(&self) -> Option<Pending<Step>> {
+        let downloads = self.around.as_ref()?.downloads.clone();
+        Some(Box::pin(async move {
+            let begun = spawn_blocking(move || downloads.begin_download()).await;
+            Step::Begun(begun.unwrap_or_else(|_| Err(ended())))
+        }))
     }
 
     /// Chooses a pivot by the newest headers. Returns whether there is a new one.
@@ -159,14 +178,6 @@ impl SnapRun {
         let (around, progress) = (self.around.clone()?, self.progress.clone()?);
         let (config, root) = (self.config.clone(), progress.root());
         Some(Box::pin(async move {
-            let downloads = around.downloads.clone();
-            let begun = spawn_blocking(move || downloads.begin_download()).await;
-            let Ok(Ok(())) =
-                begun.map(|begun| begun.inspect_err(|error| warn!(%error, "download not begun")))
-            else {
-                sleep(AFTER_FAILURE).await;
-                return Step::State(root, Ended::Failed);
-            };
             let ended = snap::download(around, &config, root, progress).await;
             if ended != Ended::Done {
                 sleep(AFTER_FAILURE).await;
@@ -178,6 +189,15 @@ impl SnapRun {
     /// Takes the end of a step. Returns the next work, if there is any.
     pub fn ended(&mut self, step: Step, sink: &Arc<dyn BlockSink>) -> Option<Pending<Step>> {
         match step {
+            Step::Begun(Ok(())) => {
+                self.is_begun = true;
+                self.start()
+            }
+            Step::Begun(Err(error)) => {
+                warn!(%error, "no state can be downloaded, so all blocks are executed");
+                self.progress = None;
+                None
+            }
             // The pivot has moved meanwhile.
             Step::State(root, _) if self.progress.as_ref().is_some_and(|it| it.root() != root) => {
                 self.start()
@@ -206,7 +226,7 @@ impl SnapRun {
             Step::State(_, Ended::Broken) => self.begin_again(),
             Step::Adopted(Ok(true)) => {
                 self.progress = None;
-                self.is_finishing = false;
+                (self.is_begun, self.is_finishing) = (false, false);
                 None
             }
             Step::Adopted(Ok(false)) => {
@@ -243,7 +263,6 @@ impl SnapRun {
                 // Done already, but the executor did not follow.
                 None => Ok(()),
             });
-            let ended = || storage::Error::Unavailable("its thread has ended".to_owned());
             match finished.await.unwrap_or_else(|_| Err(ended())) {
                 Ok(()) => {
                     let adopted = sink.adopt().await;
@@ -313,6 +332,10 @@ impl SnapRun {
             Some(prepared)
         })
     }
+}
+
+fn ended() -> storage::Error {
+    storage::Error::Unavailable("the thread of a call has ended".to_owned())
 }
 
 /// Fetches the receipts of a block that came without them: the pivot was below it then.

@@ -212,6 +212,7 @@ fn nothing_reads_half_a_state_and_a_chain_is_not_replaced() {
     refused(writer.put_blocks(&[]));
     refused(writer.finish_download(genesis));
     writer.begin_download().unwrap();
+    refused(writer.put_blocks(&target.downloaded()[1..]));
     assert!(matches!(writer.read_state(&ReadState::default()), Err(Error::Unavailable(_))));
     writer.put_blocks(&target.downloaded()).unwrap();
     writer.put_state(&target.parts(random), b"all").unwrap();

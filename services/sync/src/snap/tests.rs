@@ -12,13 +12,11 @@ use std::{
     },
     time::Duration,
 };
-use tandem_primitives::{
-    Account, B256, BlockId, Bytes, EMPTY_CODE_HASH, StateDiff, U256, keccak256,
-};
+use tandem_primitives::{Account, B256, Bytes, EMPTY_CODE_HASH, StateDiff, U256, keccak256};
 use tandem_proto::{
     peer_sessions::{Error, Fetch, Fetched, Misconduct, PeerId, PeerSessionsApi, Pending, Session},
     snap::{DownloadedAccount, DownloadedBlock, Leaf, StateItems, StatePart, StateRequest},
-    storage::{StateDownloads, StateRanges},
+    storage::{BaseReads, StateDownloads, StateRanges},
 };
 use tandem_storage_writer::{Deps, StorageWriter};
 use tandem_testkit::world::{Random, World, account_key, block, genesis, slot_key};
@@ -29,7 +27,8 @@ const LAST: B256 = B256::repeat_byte(0xff);
 const LARGE: u64 = 3;
 
 fn storage_writer() -> Arc<StorageWriter> {
-    let config = tandem_storage_writer::Config { peer_states_max: 32, ..<_>::new("") };
+    let mut config = tandem_storage_writer::Config::new("");
+    config.peer_states_max = 32;
     let (json, _) = genesis();
     StorageWriter::create_in_memory(json.as_bytes(), config, Deps::default()).unwrap()
 }
@@ -108,14 +107,15 @@ fn parts(world: &World) -> Vec<StatePart> {
 
 /// Block with this state, and a database that has it.
 fn source(world: &World, random: &mut Random) -> (DownloadedBlock, Arc<StorageWriter>) {
-    let block = block(BlockId::new(4, B256::ZERO), world, StateDiff::default(), random);
+    let writer = storage_writer();
+    let genesis = writer.checkpoint().unwrap().genesis;
+    let block = block(genesis, world, StateDiff::default(), random);
     let block = DownloadedBlock {
         id: block.id,
         header: block.header,
         body: block.body,
         receipts: block.receipts,
     };
-    let writer = storage_writer();
     writer.begin_download().unwrap();
     writer.put_blocks(std::slice::from_ref(&block)).unwrap();
     writer.put_state(&parts(world), b"").unwrap();
