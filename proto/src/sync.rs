@@ -5,7 +5,7 @@ use tandem_primitives::BlockNumber;
 /// Progress of the synchronisation from peers, for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SyncProgress {
-    /// Work under way: `headers` or `blocks`.
+    /// Work under way: `headers`, `blocks` or `state`.
     pub stage: &'static str,
     /// Head at the beginning.
     pub starting: BlockNumber,
@@ -19,4 +19,19 @@ pub struct SyncProgress {
     pub peers: usize,
     /// Seconds that the rest takes at the present pace, if that is known.
     pub seconds_left: Option<u64>,
+    /// What is downloaded of a state, while that goes on.
+    pub state: Option<StateProgress>,
+}
+
+/// Progress of the download of a state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StateProgress {
+    /// Done share of the keys, in thousandths.
+    pub permille: u64,
+    /// Downloaded accounts.
+    pub accounts: u64,
+    /// Downloaded slots.
+    pub slots: u64,
+    /// Downloaded codes.
+    pub codes: u64,
 }

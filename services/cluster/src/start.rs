@@ -264,8 +264,8 @@ impl Cluster {
         }
         let fatal = self.process.fatal().clone();
         let config = self.sync_config.clone();
-        let downloads: Arc<dyn StateDownloads> = self.storage.clone();
-        let sync = start_sync(config, &self.handle(), sessions, Some(downloads), fatal)?;
+        let downloads = Some(self.downloads());
+        let sync = start_sync(config, &self.handle(), sessions, downloads, fatal)?;
         self.sync = Some(sync);
         Ok(())
     }
@@ -297,6 +297,11 @@ impl Cluster {
 
     /// Returns storage-writer, for callers that use it beside the executor.
     pub fn storage(&self) -> Arc<dyn StorageApi> {
+        self.storage.clone()
+    }
+
+    /// Returns what takes a downloaded state in.
+    pub fn downloads(&self) -> Arc<dyn StateDownloads> {
         self.storage.clone()
     }
 

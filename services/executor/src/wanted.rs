@@ -105,6 +105,7 @@ mod tests {
             lowest_header: None,
             peers: 3,
             seconds_left: None,
+            state: None,
         };
         let wanted = Wanted::default();
         wanted.show(Some(progress));

@@ -177,7 +177,11 @@ impl Actor {
             let sessions = self.sessions.clone();
             self.tasks.spawn(async move { Event::Sessions(sessions.sessions().await) });
         }
-        let progress = self.state.progress();
+        let mut progress = self.state.progress();
+        progress.downloaded = self.snap.downloaded();
+        if progress.downloaded.is_some() {
+            progress.stage = Stage::State;
+        }
         let is_starved = self.executing.is_empty() && self.preparing.is_empty();
         if progress.stage == Stage::Blocks && is_starved {
             counter!(names::STARVED).increment(TICK.as_millis() as u64);

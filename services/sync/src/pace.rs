@@ -7,7 +7,7 @@ use crate::{
 use metrics::gauge;
 use std::time::Duration;
 use tandem_primitives::BlockNumber;
-use tandem_proto::sync::SyncProgress;
+use tandem_proto::sync::{StateProgress, SyncProgress};
 use tracing::info;
 
 /// Time between two looks at the position.
@@ -22,9 +22,9 @@ pub struct Pace {
     looked: Option<Duration>,
     logged: Option<Duration>,
     starting: Option<BlockNumber>,
-    /// Blocks left at the last look, in this stage.
+    /// Blocks left at the last look, or thousandths of a state, in this stage.
     left: Option<(Stage, u64)>,
-    /// Blocks a second, on average.
+    /// Blocks or thousandths a second, on average.
     rate: Option<f64>,
 }
 
@@ -59,6 +59,7 @@ impl Pace {
             Some(lowest) => lowest.saturating_sub(current),
             None => highest - current,
         };
+        let left = progress.downloaded.map_or(left, |state| 1000 - state.permille.min(1000));
         self.measure(progress.stage, left, since);
         let seconds_left = self.rate.filter(|rate| *rate > 0.0).map(|rate| left as f64 / rate);
         let stage = progress.stage.name();
@@ -70,12 +71,20 @@ impl Pace {
             lowest_header: progress.lowest_header,
             peers: progress.peers,
             seconds_left: seconds_left.map(|seconds| seconds as u64),
+            state: progress.downloaded,
         };
         publish(Some(&shown), progress);
         if self.logged.is_none_or(|logged| logged + LOG_EVERY <= now) {
             self.logged = Some(now);
             let per_second = self.rate.unwrap_or_default().round();
             let SyncProgress { peers, lowest_header, seconds_left, .. } = shown;
+            if let Some(StateProgress { permille, accounts, slots, codes }) = shown.state {
+                info!(
+                    permille,
+                    accounts, slots, codes, peers, seconds_left, "downloading the state"
+                );
+                return Some(Some(shown));
+            }
             info!(
                 stage,
                 current, highest, lowest_header, peers, per_second, seconds_left, "syncing"
@@ -103,12 +112,13 @@ impl Stage {
             Self::Idle => "idle",
             Self::Headers => "headers",
             Self::Blocks => "blocks",
+            Self::State => "state",
         }
     }
 }
 
 fn publish(shown: Option<&SyncProgress>, progress: &Progress) {
-    for stage in [Stage::Headers, Stage::Blocks] {
+    for stage in [Stage::Headers, Stage::Blocks, Stage::State] {
         let is_now = if progress.stage == stage { 1.0 } else { 0.0 };
         gauge!(names::STAGE, "stage" => stage.name()).set(is_now);
     }
@@ -138,6 +148,7 @@ mod tests {
             headers: 0,
             peers: 3,
             requests: 0,
+            downloaded: None,
         };
         let mut pace = Pace::default();
         let mut look = |millis, progress: &Progress| {
@@ -155,7 +166,13 @@ mod tests {
         progress.current = Some(200);
         let shown = look(3000, &progress).unwrap().unwrap();
         assert_eq!((shown.current, shown.starting, shown.seconds_left), (200, 100, Some(8)));
-        progress.stage = Stage::Idle;
-        assert_eq!((look(3001, &progress), look(3002, &progress)), (Some(None), None));
+        let of = |permille| Some(StateProgress { permille, accounts: 1, slots: 2, codes: 3 });
+        (progress.stage, progress.downloaded) = (Stage::State, of(100));
+        assert_eq!(look(4000, &progress).unwrap().unwrap().seconds_left, None);
+        progress.downloaded = of(200);
+        let shown = look(5000, &progress).unwrap().unwrap();
+        assert_eq!((shown.stage, shown.seconds_left, shown.state), ("state", Some(8), of(200)));
+        (progress.stage, progress.downloaded) = (Stage::Idle, None);
+        assert_eq!((look(5001, &progress), look(5002, &progress)), (Some(None), None));
     }
 }

@@ -8,16 +8,13 @@ use crate::{
     snap::{self, Ended, Progress, Surroundings},
     state::Import,
 };
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::{
     peer_sessions::PeerId,
     snap::DownloadedBlock,
     storage::{self, StateDownloads},
+    sync::StateProgress,
 };
 use tokio::{sync::watch, task::spawn_blocking, time::sleep};
 use tracing::{info, warn};
@@ -82,7 +79,7 @@ impl SnapRun {
         let noted = noted.inspect_err(|error| warn!(%error, "progress not read")).ok()??;
         let progress = Progress::read(&noted)?;
         (self.is_decided, self.is_begun) = (true, true);
-        info!(pivot = %progress.pivot(), permille = progress.permille(), "download goes on");
+        info!(pivot = %progress.pivot(), permille = progress.shown().permille, "download goes on");
         self.progress = Some(Arc::new(progress));
         self.start()
     }
@@ -126,6 +123,11 @@ impl SnapRun {
     /// Returns the block whose state is downloaded, while a download is under way.
     pub fn pivot(&self) -> Option<BlockId> {
         self.progress.as_ref().map(|progress| progress.pivot())
+    }
+
+    /// Returns what is downloaded of the state, while that goes on.
+    pub fn downloaded(&self) -> Option<StateProgress> {
+        self.progress.as_ref().map(|progress| progress.shown())
     }
 
     /// Decides, once the first block is there, whether to download a state. Returns the work.
@@ -204,14 +206,8 @@ impl SnapRun {
             }
             Step::State(_, Ended::Done) => {
                 self.has_state = true;
-                if let Some(progress) = &self.progress {
-                    let count = |number: &std::sync::atomic::AtomicU64| number.load(Relaxed);
-                    info!(
-                        accounts = count(&progress.accounts),
-                        slots = count(&progress.slots),
-                        codes = count(&progress.codes),
-                        "state downloaded"
-                    );
+                if let Some(StateProgress { accounts, slots, codes, .. }) = self.downloaded() {
+                    info!(accounts, slots, codes, "state downloaded");
                 }
                 self.finish(sink)
             }

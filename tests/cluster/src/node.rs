@@ -15,7 +15,10 @@ use std::{
 };
 use tandem_auth::Secret;
 use tandem_cluster::{ClientInfo, Cluster, Config, Ports};
-use tandem_proto::{peer_sessions::PeerSessionsApi, storage::StorageApi};
+use tandem_proto::{
+    peer_sessions::PeerSessionsApi,
+    storage::{StateDownloads, StorageApi},
+};
 use tandem_telemetry::Telemetry;
 use tempfile::TempDir;
 
@@ -113,6 +116,11 @@ impl Node {
     /// Returns the node's storage-writer.
     pub fn storage(&self) -> Arc<dyn StorageApi> {
         self.cluster.storage()
+    }
+
+    /// Returns what takes a downloaded state in.
+    pub fn downloads(&self) -> Arc<dyn StateDownloads> {
+        self.cluster.downloads()
     }
 
     /// Has the node fetch the blocks that it lacks from the peers of these sessions.

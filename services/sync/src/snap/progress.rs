@@ -6,6 +6,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 use tandem_primitives::{B256, BlockId};
+use tandem_proto::sync::StateProgress;
 
 /// Number of parts of the key space, which are downloaded at the same time: one for each shard.
 pub const PARTS: usize = 16;
@@ -96,8 +97,18 @@ impl Progress {
         self.record().next[part] = next;
     }
 
+    /// Returns what people see.
+    pub fn shown(&self) -> StateProgress {
+        StateProgress {
+            permille: self.permille(),
+            accounts: self.accounts.load(Relaxed),
+            slots: self.slots.load(Relaxed),
+            codes: self.codes.load(Relaxed),
+        }
+    }
+
     /// Returns the done share of the key space, in thousandths.
-    pub fn permille(&self) -> u64 {
+    fn permille(&self) -> u64 {
         let record = self.record();
         let done = record.next.iter().enumerate().map(|(part, next)| match next {
             None => 0x1000,

@@ -252,6 +252,7 @@ impl<B> State<B> {
             headers: line.map_or(0, Line::loaded) + extending.map_or(0, Extension::loaded),
             peers: self.peers.len(),
             requests: self.requests.len(),
+            downloaded: None,
         }
     }
 

@@ -3,7 +3,10 @@
 use crate::check::ChainHeader;
 use std::time::Duration;
 use tandem_primitives::{B256, BlockId, BlockNumber};
-use tandem_proto::peer_sessions::{Misconduct, PeerId};
+use tandem_proto::{
+    peer_sessions::{Misconduct, PeerId},
+    sync::StateProgress,
+};
 
 /// Bounds of the work.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +117,8 @@ pub enum Stage {
     Headers,
     /// Bodies are fetched and blocks executed.
     Blocks,
+    /// A state is downloaded, and the blocks up to it.
+    State,
 }
 
 /// Progress, for people.
@@ -137,4 +142,6 @@ pub struct Progress {
     pub peers: usize,
     /// Requests under way.
     pub requests: usize,
+    /// What is downloaded of a state.
+    pub downloaded: Option<StateProgress>,
 }

@@ -1,7 +1,7 @@
 //! Nodes that download the state of a recent block in place of executing the chain, and nodes that
 //! serve it: Tandem and geth on either side.
 
-use alloy_primitives::B256;
+use alloy_primitives::{Address, B256};
 use serde_json::{Value, json};
 use std::{
     net::Ipv4Addr,
@@ -10,7 +10,7 @@ use std::{
 use tandem_chain::{Block, Fork};
 use tandem_cluster::Config;
 use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node};
-use tandem_testkit::geth::{Geth, import, is_installed};
+use tandem_testkit::geth::{Geth, import, is_installed, run};
 use tokio::time::sleep;
 
 /// Longest wait for anything.
@@ -115,5 +115,58 @@ async fn a_node_downloads_the_state_from_geth() {
     let mut node = Node::start_with(builder.genesis_json(), config(vec![geth.enode()])).await;
     reach(&mut node, &blocks).await;
     assert_downloaded(&mut node, &blocks).await;
+    node.stop_and_verify().await;
+}
+
+/// A restart before the state is whole: the node starts without one, and downloads it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_a_whole_state_starts_and_downloads_it() {
+    let (builder, blocks) = chain(60);
+    let mut a = Node::start_with(builder.genesis_json(), config(Vec::new())).await;
+    for built in &blocks {
+        a.extend(built).await;
+    }
+    let b = Node::start_with(builder.genesis_json(), config(vec![enode(&a)])).await;
+    b.downloads().begin_download().unwrap();
+    let mut b = b.restart().await;
+    let refused = b.http.call("eth_getBalance", json!([Address::ZERO, "latest"])).await;
+    assert!(refused.unwrap_err().to_string().contains("being downloaded"));
+    reach(&mut b, &blocks).await;
+    assert_downloaded(&mut b, &blocks).await;
+    b.stop_and_verify().await;
+    a.stop_and_verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn geth_downloads_the_state_from_a_node() {
+    if !is_installed() {
+        return;
+    }
+    let (builder, blocks) = chain(150);
+    let mut node = Node::start_with(builder.genesis_json(), config(Vec::new())).await;
+    for built in &blocks {
+        node.extend(built).await;
+    }
+    let tip = blocks.last().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let genesis = folder.join("genesis.json");
+    std::fs::write(&genesis, builder.genesis_json()).unwrap();
+    run(folder, "geth", "init", &[&genesis]);
+    let target = tip.hash.to_string();
+    let flags = ["--port", "0", "--cache", "64", "--syncmode", "snap", "--synctarget", &target];
+    let geth = Geth::start(folder, "geth", &flags);
+    geth.eval(&format!("admin.addPeer(\"{}\")", enode(&node)));
+    let end = Instant::now() + WAIT_MAX;
+    while geth.eval("eth.getBlock(\"latest\").hash") != json!(tip.hash) {
+        assert!(Instant::now() < end, "geth has not the head");
+        sleep(Duration::from_millis(200)).await;
+    }
+    let log = std::fs::read_to_string(folder.join("geth.log")).unwrap();
+    assert!(log.contains("Snap sync complete"), "geth executed the chain");
+    for (address, account) in tip.world.0.iter().take(20) {
+        let nonce = geth.eval(&format!("eth.getTransactionCount(\"{address}\")"));
+        assert_eq!(nonce, json!(account.nonce), "{address}");
+    }
     node.stop_and_verify().await;
 }

@@ -59,6 +59,17 @@ struct FromPeersJson {
     peers: Quantity<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds_left: Option<Quantity<u64>>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    state: Option<StateJson>,
+}
+
+/// Progress of the download of a state, as geth names it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StateJson {
+    synced_accounts: Quantity<u64>,
+    synced_storage: Quantity<u64>,
+    synced_bytecodes: Quantity<u64>,
 }
 
 fn syncing(source: &Source) -> Answer {
@@ -78,6 +89,11 @@ fn syncing(source: &Source) -> Answer {
             lowest_header: progress.lowest_header.map(Quantity),
             peers: Quantity(progress.peers as u64),
             seconds_left: progress.seconds_left.map(Quantity),
+            state: progress.state.map(|state| StateJson {
+                synced_accounts: Quantity(state.accounts),
+                synced_storage: Quantity(state.slots),
+                synced_bytecodes: Quantity(state.codes),
+            }),
         }),
     })
 }
