@@ -156,6 +156,8 @@ fn what_dashboards_ask_for_is_what_a_running_node_says() {
         found.insert(metric);
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+    // Without a single session, their number is 0 and not absent.
+    assert!(scrape.series.contains(&"tandem_peer_sessions_sessions 0"), "{:?}", scrape.series);
     assert!(found.len() > 50, "of the metrics of {} only these: {found:?}", scrape.kinds.len());
     for service in ["executor", "multiproof_workers", "storage_writer", "process"] {
         let prefix = format!("tandem_{service}_");
