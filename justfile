@@ -21,7 +21,7 @@ bin:
     @cargo build --release --locked --quiet -p tandem
     @echo {{ target }}/release/tandem
 
-# Run the main job on real input: six services, 64 real payloads, overlap verdict and timeline
+# Run the main job on real input: all services, 64 real payloads, overlap verdict and timeline
 demo *ARGS: build
     {{ target }}/release/tandem demo --corpus corpora/demo {{ ARGS }}
 
@@ -29,7 +29,7 @@ demo *ARGS: build
 cluster *ARGS: build
     {{ target }}/release/tandem cluster {{ ARGS }}
 
-# Replay a corpus through the six processes, and say what each took of processors and memory
+# Replay a corpus through the processes of the services, and say what each took of processors and memory
 sizes CORPUS="corpora/demo" *ARGS: build
     #!/usr/bin/env bash
     set -euo pipefail
@@ -37,7 +37,8 @@ sizes CORPUS="corpora/demo" *ARGS: build
     : > "$folder/says"
     trap '[ -z "$cluster" ] || kill "$cluster" 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
     "$tandem" cluster --datadir "$folder/data" --genesis "{{ CORPUS }}/genesis.json.gz" \
-        --authrpc.port 0 --http.port 0 --discovery.addr 127.0.0.1 --discovery.port 0 {{ ARGS }} \
+        --authrpc.port 0 --http.port 0 --discovery.addr 127.0.0.1 --discovery.port 0 \
+        --sessions.addr 127.0.0.1 --sessions.port 0 {{ ARGS }} \
         > "$folder/says" &
     cluster=$!
     until engine=$(sed -n 's/^ready: Engine API at \([^ ]*\) .*/\1/p' "$folder/says") && [ -n "$engine" ]; do

@@ -72,8 +72,6 @@ pub fn run(args: &Args, program: &clap::Command, matches: &ArgMatches) -> anyhow
     if let Some(folder) = args.certificates()? {
         certificates::write(&folder, CERTIFICATE_DAYS, true)?;
     }
-    // discovery and peer-sessions share it, and either would make it.
-    tandem_cluster::load_or_create_node_key(datadir)?;
     let plan = Plan::new(args, program, matches, &logs)?;
     // A single thread, because a child bound to this process ends with the thread that started it.
     let reactor = runtime::Builder::new_current_thread().enable_all().build()?;

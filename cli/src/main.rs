@@ -59,7 +59,7 @@ const VERSION: &str = concat!(
     ")"
 );
 
-/// An Ethereum execution client of six services that shows whether execution and state-root work
+/// An Ethereum execution client of seven services that shows whether execution and state-root work
 /// overlap.
 ///
 /// Exit codes: 0, 1 when the answer is no (a payload is not VALID, a difference was found, an
@@ -80,9 +80,9 @@ enum Command {
     Import(import::Args),
     /// Write the chain into history files (era1, ere)
     ExportEra(export_era::Args),
-    /// Run all six services in this process
+    /// Run all seven services in this process
     Node(node::Args),
-    /// Run the six services as processes on this machine, with a NATS server where there is one
+    /// Run the seven services as processes on this machine, with a NATS server where there is one
     Cluster(cluster::Args),
     /// Run the database in a process of its own
     StorageWriter(storage_writer::Args),

@@ -1,19 +1,18 @@
 //! Tests `tandem discovery` as a process, and geth's tools against it.
 //!
-//! The tools come from `go install github.com/ethereum/go-ethereum/cmd/devp2p@v1.17.8`. Without
-//! them, their part is skipped with a message.
-#![allow(clippy::print_stdout)]
+//! Without the tools (`devp2p`), their part is skipped with a message.
 
 use crate::binary;
 use std::{
     fs,
     io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc,
     time::Duration,
 };
+use tandem_testkit::geth::devp2p;
 use tempfile::TempDir;
 
 struct Running {
@@ -79,15 +78,6 @@ fn word(line: &str, start: &str) -> Option<String> {
     let rest = &line[line.find(start)?..];
     let end = rest.find(|c: char| c.is_whitespace() || c == '"' || c == '\u{1b}');
     Some(rest[..end.unwrap_or(rest.len())].to_owned())
-}
-
-fn devp2p() -> Option<PathBuf> {
-    let path = PathBuf::from(std::env::var_os("HOME")?).join("go/bin/devp2p");
-    if !path.exists() {
-        println!("SKIPPED: {} is not there", path.display());
-        return None;
-    }
-    Some(path)
 }
 
 /// Returns whether the tool succeeded, and what it printed on both channels.

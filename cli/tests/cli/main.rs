@@ -9,6 +9,7 @@ mod crash;
 mod deploy;
 mod discovery;
 mod full_disk;
+mod geth_suites;
 mod history;
 mod lab;
 mod neighbour;

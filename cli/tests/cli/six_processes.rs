@@ -1,4 +1,4 @@
-//! Tests the six services as separate processes, with gRPC and NATS between them.
+//! Tests the services as separate processes, with gRPC and NATS between them.
 
 use crate::binary;
 use serde_json::json;

@@ -18,6 +18,11 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .name }}
 {{- end -}}
 
+{{/* What finds the pods that other nodes reach, beside the name of the release. */}}
+{{- define "tandem.peersLabel" -}}
+tandem/meets: peers
+{{- end -}}
+
 {{/*
 Labels of an object that is no pod: a new version of the chart that changes nothing of a pod must
 not start it anew. (dict "root" $ "name" NAME)
@@ -111,6 +116,10 @@ Nothing without TLS.
 
 {{- define "tandem.engineSecret" -}}
 {{- default (printf "%s-engine" (include "tandem.fullname" .)) .Values.engine.existingSecret -}}
+{{- end -}}
+
+{{- define "tandem.nodeKeySecret" -}}
+{{- default (printf "%s-node-key" (include "tandem.fullname" .)) .Values.nodeKey.existingSecret -}}
 {{- end -}}
 
 {{- define "tandem.natsSecret" -}}

@@ -11,6 +11,9 @@ its flags, so that a flag in extraArgs stands above it.
 metadata:
   labels:
     {{- include "tandem.selector" . | nindent 4 }}
+    {{- if .role.peers }}
+    {{- include "tandem.peersLabel" . | nindent 4 }}
+    {{- end }}
     {{- with .service.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -47,12 +50,12 @@ spec:
         {{- range $port, $number := .role.ports }}
         - { name: {{ $port }}, containerPort: {{ $number }} }
         {{- end }}
-        {{- if eq $name "discovery" }}
-        {{- $port := include "tandem.discoveryPort" $root }}
-        - name: discovery
+        {{- with .role.peers }}
+        {{- $port := include "tandem.peersPort" $root }}
+        - name: {{ .port }}
           containerPort: {{ $port }}
-          protocol: UDP
-          {{- if eq .service.expose.type "HostPort" }}
+          protocol: {{ .protocol }}
+          {{- if eq $root.Values.services.discovery.expose.type "HostPort" }}
           hostPort: {{ $port }}
           {{- end }}
         {{- end }}
@@ -86,6 +89,7 @@ spec:
     {{- if .service.affinity }}
     {{- toYaml .service.affinity | nindent 4 }}
     {{- else }}
+    {{- include "tandem.nextToItsTwin" . | nindent 4 }}
     podAntiAffinity:
       preferredDuringSchedulingIgnoredDuringExecution:
         - weight: 100
@@ -106,6 +110,28 @@ spec:
     {{- end }}
 {{- end -}}
 
+{{/*
+discovery and peer-sessions are reached at one address. Where it is that of a host, or leads to hosts, they
+run on one: peer-sessions where discovery does, and discovery there if it can. (as "tandem.pod")
+*/}}
+{{- define "tandem.nextToItsTwin" -}}
+{{- $services := .root.Values.services -}}
+{{- $twin := get (dict "discovery" "peer-sessions" "peer-sessions" "discovery") .name -}}
+{{- if and $twin (has $services.discovery.expose.type (list "HostPort" "NodePort" "LoadBalancer")) -}}
+{{- $runs := include "tandem.runs" (dict "root" .root "name" $twin) -}}
+{{- if and $runs (int (index $services $twin).replicas) -}}
+{{- $selector := include "tandem.selector" (dict "root" .root "name" $twin) | fromYaml -}}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" $selector) -}}
+podAffinity:
+{{- if eq .name "peer-sessions" }}
+  requiredDuringSchedulingIgnoredDuringExecution: {{- list $term | toYaml | nindent 4 }}
+{{- else }}
+  preferredDuringSchedulingIgnoredDuringExecution: {{- list (dict "weight" 100 "podAffinityTerm" $term) | toYaml | nindent 4 }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "tandem.environment" -}}
 {{- $root := .root -}}
 {{- $name := .name -}}
@@ -121,8 +147,11 @@ spec:
 {{- if .role.data }}
 - { name: TANDEM_DATADIR, value: /data }
 {{- end }}
+{{- if .role.peers }}
+- { name: TANDEM_DATADIR, value: /etc/tandem/node }
+{{- end }}
 {{- range .role.calls }}
-{{- if ne . "multiproof-workers" }}
+{{- if and (ne . "multiproof-workers") (include "tandem.runs" (dict "root" $root "name" .)) }}
 - name: TANDEM_{{ . | upper | replace "-" "_" }}
   value: {{ $scheme }}://{{ $full }}-{{ . }}:{{ index (include "tandem.roles" $root | fromYaml) . "ports" "grpc" }}
 {{- end }}
@@ -153,7 +182,10 @@ spec:
 {{- end }}
 {{- if eq $name "discovery" }}
 - { name: TANDEM_DISCOVERY_ADDR, value: {{ $bind | quote }} }
-- { name: TANDEM_DISCOVERY_PORT, value: {{ include "tandem.discoveryPort" $root | quote }} }
+- { name: TANDEM_DISCOVERY_PORT, value: {{ include "tandem.peersPort" $root | quote }} }
+{{- if include "tandem.runs" (dict "root" $root "name" "peer-sessions") }}
+- { name: TANDEM_DISCOVERY_TCP_PORT, value: {{ include "tandem.peersPort" $root | quote }} }
+{{- end }}
 {{- with .service.network }}
 - { name: TANDEM_NETWORK, value: {{ . | quote }} }
 {{- end }}
@@ -162,6 +194,13 @@ spec:
 {{- end }}
 {{- with .service.bootnodes }}
 - { name: TANDEM_BOOTNODES, value: {{ join "," . | quote }} }
+{{- end }}
+{{- end }}
+{{- if eq $name "peer-sessions" }}
+- { name: TANDEM_SESSIONS_ADDR, value: {{ $bind | quote }} }
+- { name: TANDEM_SESSIONS_PORT, value: {{ include "tandem.peersPort" $root | quote }} }
+{{- with .service.staticPeers }}
+- { name: TANDEM_SESSIONS_PEERS, value: {{ join "," . | quote }} }
 {{- end }}
 {{- end }}
 {{- if eq $name "multiproof-workers" }}
@@ -236,6 +275,7 @@ spec:
 {{- $root := .root -}}
 {{- $mounts := list -}}
 {{- if .role.data }}{{- $mounts = append $mounts (dict "name" "data" "mountPath" "/data") }}{{- end }}
+{{- if .role.peers }}{{- $mounts = append $mounts (dict "name" "node-key" "mountPath" "/etc/tandem/node" "readOnly" true) }}{{- end }}
 {{- if $root.Values.config }}{{- $mounts = append $mounts (dict "name" "config" "mountPath" "/etc/tandem/config" "readOnly" true) }}{{- end }}
 {{- if $root.Values.nats.auth.enabled }}{{- $mounts = append $mounts (dict "name" "nats-password" "mountPath" "/etc/tandem/nats" "readOnly" true) }}{{- end }}
 {{- if and (include "tandem.natsTls" $root) (not $root.Values.nats.enabled) }}{{- $mounts = append $mounts (dict "name" "nats-tls" "mountPath" "/etc/tandem/nats-tls" "readOnly" true) }}{{- end }}
@@ -266,6 +306,10 @@ spec:
 {{- if eq .name "executor" }}
 {{- $items := list (dict "key" $root.Values.engine.key "path" "jwt.hex") }}
 {{- $volumes = append $volumes (dict "name" "engine" "secret" (dict "secretName" (include "tandem.engineSecret" $root) "defaultMode" 288 "items" $items)) }}
+{{- end }}
+{{- if .role.peers }}
+{{- $items := list (dict "key" $root.Values.nodeKey.key "path" "nodekey") }}
+{{- $volumes = append $volumes (dict "name" "node-key" "secret" (dict "secretName" (include "tandem.nodeKeySecret" $root) "defaultMode" 288 "items" $items)) }}
 {{- end }}
 {{- if $root.Values.tracing.caSecret.name }}
 {{- $items := list (dict "key" $root.Values.tracing.caSecret.key "path" "ca.crt") }}

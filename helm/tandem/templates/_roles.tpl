@@ -1,11 +1,13 @@
 {{/*
-What the binary and the design fix for the six services; values.yaml has what an operator chooses.
+What the binary and the design fix for the seven services; values.yaml has what an operator chooses.
 
   command  the subcommand of the binary
   kind     what runs it; with a directory of its own (data) it may have a volume claim
   ports    by name, as the binary opens them where it is told nothing else
   calls    whom it calls over gRPC: the edges of the design, from which the network policies and the
            addresses that a service is told follow
+  peers    the port at which other nodes reach it. Such a service has the node key, which is for one
+           pod at a time
   headless whether its name leads to the pods themselves: of several pods a client then gets all
            addresses. Names of services that are one pod lead to an address that stays, so that a
            caller finds a new pod at once and need not wait until a DNS answer has expired
@@ -40,14 +42,20 @@ peer-table:
 discovery:
   command: discovery
   kind: Deployment
-  data: true
+  peers: { port: discovery, protocol: UDP }
   ports: {}
   calls: [peer-table]
+peer-sessions:
+  command: peer-sessions
+  kind: Deployment
+  peers: { port: sessions, protocol: TCP }
+  ports: { grpc: 9604 }
+  calls: [storage-writer, peer-table]
 executor:
   command: executor
   kind: Deployment
   ports: { engine: 8551, http: 8545 }
-  calls: [storage-writer, multiproof-workers, blob-validator]
+  calls: [storage-writer, multiproof-workers, blob-validator, peer-sessions]
 {{- end -}}
 
 {{/* The port of /metrics, /livez and /readyz. */}}
@@ -59,8 +67,18 @@ executor:
 {{- if hasKey $service "enabled" -}}{{ if $service.enabled }}true{{ end }}{{- else -}}true{{- end -}}
 {{- end -}}
 
-{{/* The port that discovery listens on: a node port is announced as it is, so it is the container's too. */}}
-{{- define "tandem.discoveryPort" -}}
+{{/* "true" where a service has a port for other nodes, and with it the node key. */}}
+{{- define "tandem.meetsPeers" -}}
+{{- $found := "" -}}
+{{- range $name, $role := include "tandem.roles" . | fromYaml -}}
+{{- if and $role.peers (include "tandem.runs" (dict "root" $ "name" $name)) }}{{- $found = "true" }}{{- end -}}
+{{- end -}}
+{{- $found -}}
+{{- end -}}
+
+{{/* The port for other nodes, one number for UDP and TCP: a node port is announced as it is, so it is the
+containers' too. */}}
+{{- define "tandem.peersPort" -}}
 {{- $expose := .Values.services.discovery.expose -}}
 {{- if eq $expose.type "NodePort" -}}{{ $expose.nodePort }}{{- else -}}{{ $expose.port }}{{- end -}}
 {{- end -}}

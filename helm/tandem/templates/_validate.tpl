@@ -4,7 +4,7 @@
 {{- if gt (int (index $services "storage-writer").replicas) 1 }}
 {{- fail (printf "services.storage-writer.replicas is %d: there is one storage-writer, as its database is for one process and none can follow another yet" (int (index $services "storage-writer").replicas)) }}
 {{- end }}
-{{- range $name := list "peer-table" "discovery" }}
+{{- range $name := list "peer-table" "discovery" "peer-sessions" }}
 {{- if gt (int (index $services $name).replicas) 1 }}
 {{- fail (printf "services.%s.replicas is %d: one is all there can be, as each would be a node of its own" $name (int (index $services $name).replicas)) }}
 {{- end }}
@@ -29,7 +29,10 @@
 {{- if and $services.discovery.enabled (not (index $services "peer-table").enabled) }}
 {{- fail "services.peer-table.enabled is false, but services.discovery.enabled is true: discovery keeps what it finds in peer-table" }}
 {{- end }}
-{{- if and $services.discovery.enabled (eq $services.discovery.expose.type "NodePort") (not $services.discovery.expose.nodePort) }}
+{{- if and (index $services "peer-sessions").enabled (not (index $services "peer-table").enabled) }}
+{{- fail "services.peer-table.enabled is false, but services.peer-sessions.enabled is true: peer-sessions gets candidates from peer-table, and tells it of sessions" }}
+{{- end }}
+{{- if and (include "tandem.meetsPeers" .) (eq $services.discovery.expose.type "NodePort") (not $services.discovery.expose.nodePort) }}
 {{- fail "services.discovery.expose.nodePort is not set, but expose.type is NodePort: the port is announced to other nodes, so it must be known" }}
 {{- end }}
 {{- $genesis := .Values.genesis }}

@@ -24,7 +24,7 @@ use tandem_proto::{
 };
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 /// Longest time until a new head is noticed whose event was lost, in the process of the executor.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -79,6 +79,9 @@ impl Sessions {
             }
             started => started?,
         };
+        if let Some(address) = service.address() {
+            info!(port = "sessions", %address, "listening");
+        }
         let running = Running::new(fatal);
         match follow(chain, heads, look_every, sender, &running) {
             Ok(()) => Ok(Self { service, chain_status: running }),

@@ -10,23 +10,31 @@ use tracing::{info, warn};
 const FILE: &str = "nodekey";
 
 /// Reads the node key from the data directory. Creates it if it is missing, readable by the owner
-/// alone. Discovery and sessions share the key, as a node has one identity.
+/// alone. discovery and sessions share the key, as a node has one identity: if two processes create
+/// it at once, both get the same.
 ///
 /// # Errors
 /// [`Error::NodeKey`], [`Error::Io`].
 pub fn load_or_create(datadir: &Path) -> Result<NodeKey, Error> {
     let path = datadir.join(FILE);
-    match fs::read_to_string(&path) {
-        Ok(text) => {
-            if readable_by_others(&path).unwrap_or(false) {
-                warn!(path = %path.display(), "others may read the node key");
-            }
-            let bytes = const_hex::decode_to_array(text.trim()).ok();
-            bytes.and_then(NodeKey::from_bytes).ok_or(Error::NodeKey(path))
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => create(&path),
-        Err(error) => Err(Error::io(format!("read {}", path.display()))(error)),
+    match load(&path)? {
+        Some(key) => Ok(key),
+        None => create(&path),
     }
+}
+
+/// Reads the key, or returns `None` if there is no file.
+fn load(path: &Path) -> Result<Option<NodeKey>, Error> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io(format!("read {}", path.display()))(error)),
+    };
+    if readable_by_others(path).unwrap_or(false) {
+        warn!(path = %path.display(), "others may read the node key");
+    }
+    let bytes = const_hex::decode_to_array(text.trim()).ok();
+    bytes.and_then(NodeKey::from_bytes).map(Some).ok_or_else(|| Error::NodeKey(path.to_owned()))
 }
 
 fn create(path: &Path) -> Result<NodeKey, Error> {
@@ -35,10 +43,17 @@ fn create(path: &Path) -> Result<NodeKey, Error> {
     if let Some(datadir) = path.parent() {
         fs::create_dir_all(datadir).map_err(what())?;
     }
-    // An existing key is never overwritten: it would be lost.
-    create_private(path, const_hex::encode(key.secret_bytes()).as_bytes()).map_err(what())?;
-    info!(path = %path.display(), "node key created");
-    Ok(key)
+    match create_private(path, const_hex::encode(key.secret_bytes()).as_bytes()) {
+        Ok(()) => {
+            info!(path = %path.display(), "node key created");
+            Ok(key)
+        }
+        // Another process was faster. Its key is never overwritten.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            load(path)?.ok_or_else(|| what()(error))
+        }
+        Err(error) => Err(what()(error)),
+    }
 }
 
 #[cfg(test)]
@@ -52,6 +67,22 @@ mod tests {
         let key = load_or_create(&datadir).unwrap();
         assert!(!readable_by_others(&datadir.join(FILE)).unwrap());
         assert_eq!(load_or_create(&datadir).unwrap().public(), key.public());
+    }
+
+    /// discovery and peer-sessions start at the same time, over one directory.
+    #[test]
+    fn those_that_make_the_key_at_once_get_the_same() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let datadir = folder.path().join("new");
+            let keys: Vec<_> = std::thread::scope(|scope| {
+                let load = || *load_or_create(&datadir).unwrap().public();
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(load)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+            assert_eq!(fs::read_dir(&datadir).unwrap().count(), 1, "only the key is there");
+        }
     }
 
     #[test]

@@ -6,7 +6,6 @@ mod common;
 use common::MemoryTable;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
-    path::Path,
     process::Command,
     sync::Arc,
     thread::sleep,
@@ -19,6 +18,7 @@ use tandem_proto::{
     discovery::DiscoveryApi,
     event::{ContactEvent, PEERS_TARGET, PeersTarget},
 };
+use tandem_testkit::geth::devp2p;
 use tokio_util::sync::CancellationToken;
 
 struct Running {
@@ -214,16 +214,10 @@ fn a_flood_from_one_address_does_not_keep_others_waiting() {
     assert!(running.discovery.status().packets_dropped > sent / 4);
 }
 
-/// Runs geth's own suite, if it is installed: `go install
-/// github.com/ethereum/go-ethereum/cmd/devp2p@v1.17.8`.
+/// Runs geth's own suite, if it is installed.
 #[test]
 fn geths_suite_passes() {
-    let home = std::env::var("HOME").unwrap_or_default();
-    let devp2p = Path::new(&home).join("go/bin/devp2p");
-    if !devp2p.exists() {
-        eprintln!("SKIPPED: {} is not there", devp2p.display());
-        return;
-    }
+    let Some(devp2p) = devp2p() else { return };
     let running = start(vec![]);
     let enode = running.discovery.status().enode;
     // The suite waits 300 ms for an answer, which may be too short on a machine busy with other

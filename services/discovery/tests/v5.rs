@@ -9,7 +9,6 @@ use discv5::{ConfigBuilder, Discv5, Enr, ListenConfig};
 use enr::{CombinedKey, NodeId};
 use std::{
     net::{Ipv4Addr, UdpSocket},
-    path::{Path, PathBuf},
     process::Command,
     sync::Arc,
     thread::sleep,
@@ -20,6 +19,7 @@ use tandem_discovery::{Config, Deps, Discovery};
 use tandem_discv4::ForkId;
 use tandem_primitives::B512;
 use tandem_proto::{discovery::DiscoveryApi, event::ContactEvent};
+use tandem_testkit::geth::devp2p;
 use tokio_util::sync::CancellationToken;
 
 struct Running {
@@ -135,17 +135,7 @@ fn nodes_that_speak_both_prove_each_other() {
     }
 }
 
-fn devp2p() -> Option<PathBuf> {
-    let path = Path::new(&std::env::var_os("HOME")?).join("go/bin/devp2p");
-    if !path.exists() {
-        eprintln!("SKIPPED: {} is not there", path.display());
-        return None;
-    }
-    Some(path)
-}
-
-/// Runs both of geth's suites against one port: `go install
-/// github.com/ethereum/go-ethereum/cmd/devp2p@v1.17.8`.
+/// Runs both of geth's suites against one port.
 #[test]
 fn geths_suites_for_both_versions_pass() {
     let Some(devp2p) = devp2p() else { return };

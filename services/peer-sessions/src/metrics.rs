@@ -1,6 +1,6 @@
 //! Names and descriptions of the metrics.
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
 
 pub const SESSIONS: &str = "tandem_peer_sessions_sessions";
 pub const REFUSED: &str = "tandem_peer_sessions_refused_total";
@@ -12,10 +12,12 @@ pub const BYTES: &str = "tandem_peer_sessions_bytes_total";
 pub const ANSWER_SECONDS: &str = "tandem_peer_sessions_answer_seconds";
 pub const REQUEST_SECONDS: &str = "tandem_peer_sessions_request_seconds";
 
-/// Describes the metrics to the recorder.
+/// Describes the metrics to the recorder. The number of sessions is there from now on: it is 0 until
+/// the first session, not absent.
 pub fn describe() {
     let (seconds, count) = (Unit::Seconds, Unit::Count);
     describe_gauge!(SESSIONS, count, "Established sessions");
+    gauge!(SESSIONS).set(0.0);
     let text = "Connections closed before a byte was read, by limit: handshakes, rate, subnet";
     describe_counter!(REFUSED, count, text);
     let text = "Handshakes that failed and sessions that ended, by stage and cause";

@@ -20,7 +20,7 @@ pub const STARVED: &str = "tandem_sync_starved_milliseconds_total";
 /// Describes the metrics to the recorder.
 pub fn describe() {
     let (seconds, count) = (Unit::Seconds, Unit::Count);
-    describe_gauge!(STAGE, count, "1 for the work under way, by stage: headers, blocks");
+    describe_gauge!(STAGE, count, "1 for the work under way, by stage: headers, blocks, state");
     describe_gauge!(CURRENT, count, "Newest executed block on the way to the wanted head");
     describe_gauge!(HIGHEST, count, "Highest block on the way, as far as headers say");
     describe_gauge!(PEERS, count, "Peers that may be asked");

@@ -1,7 +1,10 @@
-//! geth's command, as a peer of sessions: `go install github.com/ethereum/go-ethereum/cmd/geth@v1.17.8`.
+//! geth's commands: `geth` as a peer of sessions, and `devp2p` with its suites for nodes.
+//!
+//! They come from `go install github.com/ethereum/go-ethereum/cmd/geth@v1.17.8`, and `…/cmd/devp2p@v1.17.8`.
 
 use serde_json::Value;
 use std::{
+    env,
     fs::File,
     io::Write,
     path::{Path, PathBuf},
@@ -18,10 +21,56 @@ const WAIT_MAX: Duration = Duration::from_secs(120);
 pub fn is_installed() -> bool {
     let is_there = Command::new("geth").arg("version").output().is_ok();
     if !is_there {
-        // Not by a macro: its output is captured in tests that pass.
-        std::io::stderr().write_all(b"SKIPPED: geth is not installed\n").unwrap();
+        skip("geth is not installed");
     }
     is_there
+}
+
+/// Says why a test is skipped. Not by a macro: its output is captured in tests that pass.
+fn skip(why: &str) {
+    std::io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes()).unwrap();
+}
+
+/// Returns `devp2p`. Says so if it is not there, because the test is skipped then.
+pub fn devp2p() -> Option<PathBuf> {
+    program("devp2p")
+}
+
+/// Returns the `devp2p` whose suites for snap fit a node that speaks eth/71. In geth's own, the
+/// messages of snap begin behind the 22 of eth/72, whatever version of eth a session has; eth/71 has
+/// 20. `./dev` builds it from geth's source with that number.
+pub fn devp2p_of_eth71() -> Option<PathBuf> {
+    program("devp2p-eth71")
+}
+
+/// Returns a program on the PATH, where Go installs it, or where `./dev` does.
+fn program(name: &str) -> Option<PathBuf> {
+    let home = PathBuf::from(env::var_os("HOME")?);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let installed = [home.join("go/bin"), home.join(".cache/tandem/tools/bin")];
+    let folders = env::split_paths(&path).chain(installed);
+    let found = folders.map(|folder| folder.join(name)).find(|file| file.is_file());
+    if found.is_none() {
+        skip(&format!("{name} is not installed (./dev does it if there is Go)"));
+    }
+    found
+}
+
+/// Returns the folder with the chain that the suites of `devp2p rlpx` expect of a node: genesis,
+/// blocks and state. It is a part of the source, which Go keeps after it has installed `devp2p`.
+/// Says so if it is not there, because the test is skipped then.
+pub fn suite_chain() -> Option<PathBuf> {
+    let modules = match env::var_os("GOMODCACHE") {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(env::var_os("HOME")?).join("go/pkg/mod"),
+    };
+    let source = modules.join("github.com/ethereum/go-ethereum@v1.17.8");
+    let chain = source.join("cmd/devp2p/internal/ethtest/testdata");
+    if !chain.is_dir() {
+        skip(&format!("the source of devp2p is not in {}", source.display()));
+        return None;
+    }
+    Some(chain)
 }
 
 /// Runs a command of geth on the data of a name in this folder, and returns what it prints.

@@ -15,7 +15,7 @@
 //!                                              one OTLP exporter per service.name
 //! ```
 //!
-//! One process may hold all six services, and each must appear under its own `service.name`. An
+//! One process may hold all services, and each must appear under its own `service.name`. An
 //! OpenTelemetry tracer provider has one resource, hence one service name, so spans are not made
 //! through a provider. The [recorder](Recorder) derives the service from the crate that contains
 //! the span ([`service_of_target`]), and every service gets its own exporter.

@@ -8,16 +8,17 @@ use std::{
     process::Command,
 };
 use tandem_cluster_tests::repository;
-use tandem_proto::access::{PEER_SESSIONS, ROLES};
+use tandem_proto::access::ROLES;
 
-/// The six services, whose names are also those of containers.
-pub const SERVICES: [&str; 6] = [
+/// The seven services, whose names are also those of containers.
+pub const SERVICES: [&str; 7] = [
     "storage-writer",
     "multiproof-workers",
     "blob-validator",
     "executor",
     "peer-table",
     "discovery",
+    "peer-sessions",
 ];
 
 fn compose() -> Value {
@@ -122,7 +123,9 @@ fn nobody_has_more_rights_than_he_needs() {
         for port in strings(&service["ports"]) {
             // Only the network of peers is open to the world.
             let local = with_default(port).starts_with("127.0.0.1:");
-            assert!(local || (name == "discovery" && port.ends_with("/udp")), "{name}: {port}");
+            let peers = [("discovery", "/udp"), ("peer-sessions", "/tcp")];
+            let peers = peers.iter().any(|(who, end)| name == *who && port.ends_with(end));
+            assert!(local || peers, "{name}: {port}");
         }
     }
 }
@@ -138,9 +141,7 @@ fn each_service_has_the_certificate_of_its_role_and_calls_the_others_over_tls() 
         .filter_map(|volume| volume.split_once(":/data/"))
         .map(|(volume, role)| (role, volume))
         .collect();
-    // peer-sessions is not a process of its own.
-    let own = ROLES.into_iter().filter(|role| *role != PEER_SESSIONS);
-    assert_eq!(mounted.keys().copied().collect::<BTreeSet<_>>(), own.collect());
+    assert_eq!(mounted.keys().copied().collect::<BTreeSet<_>>(), BTreeSet::from(ROLES));
     for name in SERVICES {
         let role = strings(&all[name]["command"])[0];
         let own = format!("{}:/secrets:ro", mounted[role]);
@@ -168,14 +169,19 @@ fn a_container_reaches_only_those_that_it_has_business_with() {
     for name in ["storage-writer", "multiproof-workers", "blob-validator", "peer-table", "nats"] {
         assert!(networks(all[name]).into_iter().all(is_internal), "{name} reaches the world");
     }
-    // The services that read datagrams of strangers are on no network with the chain.
     let meets = |a: &str, b: &str| !networks(all[a]).is_disjoint(&networks(all[b]));
+    // discovery, which reads datagrams of strangers, is on no network with the chain. peer-sessions
+    // reads blocks from it, and sync in the executor asks for those of peers.
+    let around_peers = ["discovery", "peer-sessions", "peer-table", "nats", "prometheus", "jaeger"];
+    let around_blocks = ["storage-writer", "executor"];
     for (name, service) in &all {
         let ends = ["init", "secrets", "certificates"].contains(name);
         assert_eq!(service["network_mode"] == "none", ends, "{name}");
-        let others = ["discovery", "peer-table", "nats", "prometheus", "jaeger"];
         if !ends {
-            assert_eq!(meets("discovery", name), others.contains(name), "discovery and {name}");
+            let known = around_peers.contains(name);
+            assert_eq!(meets("discovery", name), known, "discovery and {name}");
+            let known = known || around_blocks.contains(name);
+            assert_eq!(meets("peer-sessions", name), known, "peer-sessions and {name}");
             assert!(!networks(service).is_empty(), "{name} is on the default network");
         }
     }
@@ -184,6 +190,9 @@ fn a_container_reaches_only_those_that_it_has_business_with() {
         ("executor", "multiproof-workers"),
         ("executor", "blob-validator"),
         ("multiproof-workers", "storage-writer"),
+        ("executor", "peer-sessions"),
+        ("peer-sessions", "storage-writer"),
+        ("peer-sessions", "peer-table"),
         ("replay", "executor"),
         ("grafana", "prometheus"),
     ] {
@@ -195,6 +204,26 @@ fn a_container_reaches_only_those_that_it_has_business_with() {
         }
         assert!(!meets(name, "grafana") && (name == "executor" || !meets(name, "replay")));
     }
+}
+
+/// A node has one identity. discovery announces the port under which peer-sessions is published.
+#[test]
+fn discovery_and_peer_sessions_are_one_node() {
+    let compose = compose();
+    let all = services(&compose);
+    for name in ["discovery", "peer-sessions"] {
+        let command = strings(&all[name]["command"]);
+        let datadir = command.iter().position(|word| *word == "--datadir").unwrap();
+        assert_eq!(command[datadir + 1], "/data", "{name}");
+        assert!(strings(&all[name]["volumes"]).contains(&"discovery:/data"), "{name}");
+    }
+    let announced = &all["discovery"]["environment"]["TANDEM_DISCOVERY_TCP_PORT"];
+    let announced = with_default(announced.as_str().unwrap());
+    let [published] = strings(&all["peer-sessions"]["ports"])[..] else { panic!("one port") };
+    let settings = succeeds(tandem().args(["peer-sessions", "--datadir", "/x", "--print-config"]));
+    let listens = settings.lines().find_map(|line| line.strip_prefix("listen = \"0.0.0.0:"));
+    let listens = listens.expect("the address of sessions").trim_end_matches('"');
+    assert_eq!(with_default(published), format!("{announced}:{listens}/tcp"));
 }
 
 #[test]

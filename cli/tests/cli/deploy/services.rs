@@ -25,7 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 struct Node {
     child: Child,
     folder: TempDir,
-    /// Addresses by port: `engine`, `http`, `metrics`.
+    /// Addresses by port: `engine`, `http`, `metrics`, `sessions`.
     addresses: BTreeMap<String, String>,
 }
 
@@ -36,6 +36,7 @@ impl Node {
         let log = File::create(folder.path().join("log")).unwrap();
         let child = tandem()
             .args(["node", "--disable-discovery", "--authrpc.port", "0", "--http.port", "0"])
+            .args(["--sessions.addr", "127.0.0.1", "--sessions.port", "0"])
             .args(["--metrics.port", "0", "--log.filter", "info", "--datadir"])
             .arg(folder.path().join("data"))
             .arg("--genesis")
@@ -55,7 +56,7 @@ impl Node {
                 let (port, address) = rest.split_once("\" address=").unwrap();
                 node.addresses.insert(port.to_owned(), address.trim().to_owned());
             }
-            (node.addresses.len() == 3).then_some(())
+            (node.addresses.len() == 4).then_some(())
         });
         node
     }
@@ -155,6 +156,8 @@ fn what_dashboards_ask_for_is_what_a_running_node_says() {
         found.insert(metric);
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+    // Without a single session, their number is 0 and not absent.
+    assert!(scrape.series.contains(&"tandem_peer_sessions_sessions 0"), "{:?}", scrape.series);
     assert!(found.len() > 50, "of the metrics of {} only these: {found:?}", scrape.kinds.len());
     for service in ["executor", "multiproof_workers", "storage_writer", "process"] {
         let prefix = format!("tandem_{service}_");

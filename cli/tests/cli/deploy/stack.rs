@@ -85,7 +85,9 @@ impl Stack {
             .env("NATS_IMAGE", "tandem-nats:offline")
             .env("PROMETHEUS_IMAGE", "tandem-prometheus:offline");
         // An empty port is a free one.
-        for port in ["TANDEM_ENGINE", "TANDEM_HTTP", "TANDEM_DISCOVERY", "PROMETHEUS"] {
+        for port in
+            ["TANDEM_ENGINE", "TANDEM_HTTP", "TANDEM_DISCOVERY", "TANDEM_SESSIONS", "PROMETHEUS"]
+        {
             command.env(format!("{port}_PORT"), "127.0.0.1:");
         }
         command
@@ -109,13 +111,13 @@ impl Stack {
         lines.map(|(name, state)| (name.to_owned(), state.to_owned())).collect()
     }
 
-    /// Waits until this many workers and the five others are healthy.
+    /// Waits until this many workers and the six others are healthy.
     fn wait_until_healthy(&self, workers: usize) {
         let end = Instant::now() + DEADLINE;
         loop {
             let health = self.health();
             let healthy = health.values().filter(|state| *state == "running healthy").count();
-            if healthy == workers + 5 {
+            if healthy == workers + 6 {
                 return;
             }
             if Instant::now() > end {
@@ -243,7 +245,7 @@ fn a_stack_replays_the_demo_corpus_scales_and_survives_a_kill() {
     stack.wait_until_healthy(2);
     let replay = stack.run(&["run", "--rm", "replay"]);
     assert!(replay.contains("64 blocks VALID"), "{replay}");
-    stack.prometheus_hears_everyone(7);
+    stack.prometheus_hears_everyone(8);
 
     // A second run with more workers rewrites nothing and stops nothing.
     stack.run(&services("multiproof-workers=4"));
@@ -262,12 +264,15 @@ fn grpc_addresses(stack: &Stack) -> BTreeMap<&'static str, SocketAddr> {
         ("multiproof-workers", 9601, "tandem.multiproof_workers.v1.MultiproofWorkers"),
         ("peer-table", 9602, "tandem.peer_table.v1.PeerTable"),
         ("blob-validator", 9603, "tandem.blob_validator.v1.BlobValidator"),
+        ("peer-sessions", 9604, "tandem.peer_sessions.v1.PeerSessions"),
     ];
-    let form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
+    // Of several networks any will do.
+    let form = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}";
     let address = |(name, port, service)| {
         let id = stack.run(&["ps", "--quiet", name]);
         let id = id.lines().next().expect("a container").trim();
-        let ip: IpAddr = docker(&["inspect", "--format", form, id]).parse().unwrap();
+        let addresses = docker(&["inspect", "--format", form, id]);
+        let ip: IpAddr = addresses.split_whitespace().next().unwrap().parse().unwrap();
         (service, SocketAddr::new(ip, port))
     };
     services.into_iter().map(address).collect()

@@ -151,13 +151,27 @@ fn create(path: &Path) -> io::Result<Secret> {
     Ok(secret)
 }
 
-/// Creates a file that only its owner may read (mode 0600), and syncs it to disk. If it cannot be
-/// written whole, it is removed: half a key would be refused at every later start.
+/// Creates a file that only its owner may read (mode 0600), and syncs it to disk. It appears whole
+/// or not at all: it is written under a temporary name beside `path`, and linked into place. Of
+/// several processes that create it at once, one succeeds, and the others may read it at once.
 ///
 /// # Errors
 /// Error of the operating system; [`io::ErrorKind::AlreadyExists`] if the file exists, which is
 /// left unchanged.
 pub fn create_private(path: &Path, contents: &[u8]) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    let part = path.with_file_name(format!(".{name}.{:016x}", rand::random::<u64>()));
+    let created = write_private(&part, contents).and_then(|()| fs::hard_link(&part, path));
+    // A part that stays behind is not read by anything.
+    let _ = fs::remove_file(&part);
+    created
+}
+
+/// Writes a new file that only its owner may read.
+fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -166,11 +180,8 @@ pub fn create_private(path: &Path, contents: &[u8]) -> io::Result<()> {
         options.mode(0o600);
     }
     let mut file = options.open(path)?;
-    let written = file.write_all(contents).and_then(|()| file.sync_all());
-    if written.is_err() {
-        let _ = fs::remove_file(path);
-    }
-    written
+    file.write_all(contents)?;
+    file.sync_all()
 }
 
 #[cfg(test)]
@@ -216,6 +227,40 @@ mod tests {
         let error = create_private(&path.0, b"new").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&path.0).unwrap(), b"old");
+    }
+
+    /// A reader never finds half of the file, and all processes end up with one content.
+    #[test]
+    fn of_many_that_create_a_file_at_once_one_succeeds_and_the_others_read_its_content() {
+        let path = TempPath::new();
+        let create = |number: usize| {
+            let contents = number.to_string().repeat(1000);
+            match create_private(&path.0, contents.as_bytes()) {
+                Ok(()) => (true, contents),
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+                    (false, fs::read_to_string(&path.0).unwrap())
+                }
+            }
+        };
+        let barrier = std::sync::Barrier::new(8);
+        let found: Vec<_> = std::thread::scope(|scope| {
+            let start = |number| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    barrier.wait();
+                    create(number)
+                })
+            };
+            let threads: Vec<_> = (0..8).map(start).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(found.iter().filter(|(created, _)| *created).count(), 1);
+        assert!(found.iter().all(|(_, contents)| *contents == found[0].1), "{found:?}");
+        let own = format!(".{}.", path.0.file_name().unwrap().to_string_lossy());
+        let parts = fs::read_dir(std::env::temp_dir()).unwrap();
+        let mut parts = parts.map(|part| part.unwrap().file_name().into_string().unwrap());
+        assert!(parts.all(|name| !name.starts_with(&own)), "a part stays behind");
     }
 
     #[test]

@@ -147,9 +147,6 @@ struct Slot {
 
 impl Slot {
     fn fill(&self, sessions: Sessions) {
-        if let Some(address) = sessions.address() {
-            info!(port = "sessions", %address, "listening");
-        }
         let _ = self.sessions.set(sessions);
         self.filled.notify_one();
     }

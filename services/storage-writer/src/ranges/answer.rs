@@ -3,7 +3,7 @@
 use super::{pending_codes, tries::StateTries};
 use crate::{Error, shared::Shared};
 use std::{collections::HashSet, ops::ControlFlow};
-use tandem_primitives::{B256, Bytes, EMPTY_CODE_HASH};
+use tandem_primitives::{B256, Bytes, EMPTY_CODE_HASH, EMPTY_TRIE_ROOT};
 use tandem_proto::{
     limits::{
         CODES_MAX, STATE_ANSWER_BYTES_MAX, STATE_LEAVES_MAX, STORAGE_TRIES_MAX, TRIE_NODES_MAX,
@@ -74,7 +74,8 @@ fn range(
             cut = true;
             return ControlFlow::Break(());
         }
-        size.add(32 + value.len());
+        let length = if owner.is_some() { value.len() } else { slim_length(value) };
+        size.add(32 + length);
         leaves.push(Leaf { key, value: Bytes::copy_from_slice(value) });
         if key >= *limit {
             cut = true;
@@ -83,6 +84,22 @@ fn range(
         ControlFlow::Continue(())
     })?;
     Ok(Range { leaves, cut })
+}
+
+/// Returns the length of an account in the form in which peers exchange it: an empty storage root and
+/// the hash of no code take one byte instead of 33. The limits of requests are meant for that form.
+///
+/// Source: devp2p, `caps/snap.md`, "slim" data format.
+fn slim_length(account: &[u8]) -> usize {
+    let hash = |from_end: usize| {
+        let start = account.len().checked_sub(from_end)?;
+        account.get(start..start + 32)
+    };
+    let no_code = hash(32) == Some(EMPTY_CODE_HASH.as_slice());
+    let no_storage = hash(65) == Some(EMPTY_TRIE_ROOT.as_slice());
+    let length = account.len() - 32 * (usize::from(no_code) + usize::from(no_storage));
+    // A list of at most 55 bytes has a header of one byte, not two.
+    if length <= 2 + 55 && length < account.len() { length - 1 } else { length }
 }
 
 /// Returns the nodes towards both keys, each once.
@@ -186,4 +203,31 @@ pub fn codes(shared: &Shared, request: &StateRequest) -> Result<StateItems, Erro
         }
     }
     Ok(StateItems::Codes(codes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tandem_eth_wire::snap::{full_account, slim_account};
+
+    #[test]
+    fn an_account_counts_as_long_as_peers_get_it() {
+        let hash = [0x11; 32];
+        let numbers: [&[u8]; 4] = [&[], &[7], &[0x80; 8], &[0xff; 20]];
+        for nonce in &numbers[..3] {
+            for balance in numbers {
+                for (root, code) in [(&[][..], &[][..]), (&hash, &[]), (&[], &hash), (&hash, &hash)]
+                {
+                    let mut slim = Vec::new();
+                    alloy_rlp::encode_list::<&[u8], [u8]>(&[nonce, balance, root, code], &mut slim);
+                    let full = full_account(&slim).unwrap();
+                    assert_eq!(slim_account(&full).unwrap(), slim);
+                    assert_eq!(slim_length(&full), slim.len(), "{slim:02x?}");
+                }
+            }
+        }
+        for short in [&[][..], &[0xc0], &[0; 40]] {
+            assert_eq!(slim_length(short), short.len());
+        }
+    }
 }

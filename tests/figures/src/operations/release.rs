@@ -31,14 +31,15 @@ const CALM: Duration = Duration::from_secs(4);
 /// Shortest time that each fault is watched: longer than the client waits for an answer.
 const WATCH_MIN: Duration = Duration::from_secs(12);
 
-/// The six services and the bus.
-pub const ROLES: [&str; 7] = [
+/// The seven services and the bus.
+pub const ROLES: [&str; 8] = [
     "storage-writer",
     "multiproof-workers",
     "blob-validator",
     "executor",
     "peer-table",
     "discovery",
+    "peer-sessions",
     "nats",
 ];
 

@@ -8,6 +8,7 @@
 use super::{MADE, Objects, list, selects, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use std::{
     cell::Cell,
     collections::BTreeMap,
@@ -117,7 +118,7 @@ impl Local {
         let mut files: Files =
             data.map(|(key, value)| (key.clone(), decode(text(value)))).collect();
         if files.values().any(|value| value == MADE.as_bytes()) {
-            make_secrets(&mut files);
+            make_secrets(name, &mut files);
         }
         files
     }
@@ -172,15 +173,16 @@ impl Local {
     }
 }
 
-/// Makes the secrets that the chart makes at the install and the manifests lack.
-fn make_secrets(files: &mut Files) {
+/// Makes the secrets that the chart makes at the install and the manifests lack: the same each time,
+/// as several pods mount some of them.
+fn make_secrets(name: &str, files: &mut Files) {
     let mut list = String::new();
     for (key, value) in files.iter_mut() {
-        let random = const_hex::encode(rand::random::<[u8; 32]>());
+        let made = const_hex::encode(Sha256::digest(format!("{name} {key}")));
         if key != "passwords.conf" {
-            list += &format!("{}_password: {random:?}\n", key.replace('-', "_"));
+            list += &format!("{}_password: {made:?}\n", key.replace('-', "_"));
         }
-        *value = random.into_bytes();
+        *value = made.into_bytes();
     }
     if let Some(passwords) = files.get_mut("passwords.conf") {
         *passwords = list.into_bytes();

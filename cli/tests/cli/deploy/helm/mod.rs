@@ -7,6 +7,7 @@ mod checkers;
 mod dev_chain;
 mod golden;
 mod local;
+mod peers;
 mod pods;
 mod readme;
 mod refusals;

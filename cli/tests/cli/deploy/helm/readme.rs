@@ -79,14 +79,17 @@ fn every_value_is_described_and_the_table_is_up_to_date() {
 }
 
 /// Settings that the chart sets itself, has under other names, or does not need.
-const NOT_CHOSEN: [(&str, &str); 8] = [
+const NOT_CHOSEN: [(&str, &str); 11] = [
     ("multiproof_workers", "grpc_addr"),
     ("blob_validator", "grpc_addr"),
     ("fleet", "endpoints"),
     ("discovery", "addr"),
     ("discovery", "port"),
+    ("discovery", "tcp_port"),
     ("discovery", "network"),
     ("discovery", "bootnodes"),
+    ("peer_sessions", "listen"),
+    ("peer_sessions", "static_peers"),
     ("traces", "level"),
 ];
 

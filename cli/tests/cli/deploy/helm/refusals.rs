@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[test]
 fn wrong_values_are_refused_by_name() {
     let Some(helm) = helm() else { return };
-    let cases: [(&[&str], &[&str]); 24] = [
+    let cases: [(&[&str], &[&str]); 27] = [
         (&["services.executor.replcas=2"], &["services.executor", "replcas"]),
         (&["servcies.executor.replicas=2"], &["servcies"]),
         (&["config.executor.prewarm_thread=2"], &["config.executor", "prewarm_thread"]),
@@ -24,6 +24,13 @@ fn wrong_values_are_refused_by_name() {
             &["multiproof-workers.replicas is 17", "16"],
         ),
         (&["services.discovery.replicas=2"], &["services.discovery.replicas is 2"]),
+        (&["services.peer-sessions.replicas=2"], &["services.peer-sessions.replicas is 2"]),
+        // The node key is a secret now, and nothing else was on that volume.
+        (&["services.discovery.persistence.enabled=true"], &["services.discovery", "persistence"]),
+        (
+            &["services.peer-table.enabled=false", "services.discovery.enabled=false"],
+            &["services.peer-table.enabled is false", "services.peer-sessions.enabled is true"],
+        ),
         (&["genesis.source=url"], &["genesis.url.address", "genesis.url.sha256"]),
         (&["genesis.source=claim"], &["genesis.claim.name"]),
         (&["nats.enabled=false"], &["nats.url is empty"]),

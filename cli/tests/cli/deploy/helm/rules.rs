@@ -1,14 +1,15 @@
 //! Rules for every rendering: rights, bounds, probes, and references that resolve.
 
-use super::{Objects, SERVICES, Workload, list, rendered, selects, text};
+use super::{Objects, SERVICES, Workload, list, peers::is_for_peers, rendered, selects, text};
 use crate::deploy::{succeeds, tandem, yaml};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of objects from outside the chart, in the values of `ci/`.
-const FROM_ELSEWHERE: [&str; 21] = [
+const FROM_ELSEWHERE: [&str; 23] = [
     "registry",
     "engine-jwt",
+    "node-key",
     "nats-passwords",
     "tandem-nats-users",
     "tandem-nats-client",
@@ -21,6 +22,7 @@ const FROM_ELSEWHERE: [&str; 21] = [
     "executor-tls",
     "peer-table-tls",
     "discovery-tls",
+    "peer-sessions-tls",
     "nats-tls",
     "chain-ca",
     "prometheus",
@@ -194,7 +196,9 @@ fn every_selector_finds_pods(case: &str, objects: &Objects) {
         let found = objects.workloads().filter(|workload| selects(selector, workload.labels()));
         assert_eq!(found.count(), 1, "{case}: {} selects {selector}", what["metadata"]["name"]);
     };
-    objects.of_kind("Service").for_each(|it| finds(&it["spec"]["selector"], it));
+    for service in objects.of_kind("Service").filter(|it| !is_for_peers(it)) {
+        finds(&service["spec"]["selector"], service);
+    }
     for kind in ["PodDisruptionBudget", "Deployment", "StatefulSet"] {
         objects.of_kind(kind).for_each(|it| finds(&it["spec"]["selector"]["matchLabels"], it));
     }
@@ -204,8 +208,9 @@ fn every_selector_finds_pods(case: &str, objects: &Objects) {
     // The port of a service leads to a port that its pods name.
     for service in objects.of_kind("Service") {
         let selector = &service["spec"]["selector"];
-        let workload = objects.workloads().find(|it| selects(selector, it.labels())).unwrap();
-        let ports: Vec<_> = list(&workload.spec()["containers"][0]["ports"]).collect();
+        let workloads = objects.workloads().filter(|it| selects(selector, it.labels()));
+        let ports: Vec<_> =
+            workloads.flat_map(|it| list(&it.spec()["containers"][0]["ports"])).collect();
         for port in list(&service["spec"]["ports"]) {
             let target = ports.iter().find(|it| it["name"] == port["targetPort"]).unwrap();
             assert_eq!(target["containerPort"], port["port"], "{case}: {port}");
@@ -248,7 +253,8 @@ fn an_upgrade_replaces_no_pod_before_another_one_is_ready() {
                 }
                 other => {
                     assert_eq!(other, "Recreate", "{case}: {name}");
-                    assert!(["discovery", "peer-table"].iter().any(|it| name.ends_with(it)));
+                    let single = ["discovery", "peer-sessions", "peer-table"];
+                    assert!(single.iter().any(|it| name.ends_with(it)), "{case}: {name}");
                 }
             }
         }
@@ -316,7 +322,7 @@ fn settings_are_checked_before_anything_is_replaced() {
     }
 }
 
-/// Chain, node key and live settings outlive the release.
+/// Chain, table of peers and live settings outlive the release.
 #[test]
 fn claims_stay_when_the_release_goes() {
     for (case, objects) in rendered() {
@@ -334,7 +340,7 @@ fn claims_stay_when_the_release_goes() {
         }
     }
     let production = &rendered()["production"];
-    assert_eq!(production.of_kind("PersistentVolumeClaim").count(), 2);
+    assert_eq!(production.of_kind("PersistentVolumeClaim").count(), 1);
 }
 
 /// Each Service has one audience: publishing one shows nothing of another.
@@ -351,11 +357,9 @@ fn a_service_has_one_audience() {
                 assert!(!ports.contains(&"metrics"), "{case}: {name}");
                 continue;
             }
-            assert_eq!(
-                ports.len(),
-                1.max(2 * usize::from(name.ends_with("-jaeger"))),
-                "{case}: {name}"
-            );
+            // Peers are one audience, over UDP and TCP.
+            let two = name.ends_with("-jaeger") || is_for_peers(service);
+            assert_eq!(ports.len(), 1 + usize::from(two), "{case}: {name}");
             if ports == ["metrics"] {
                 assert_eq!(service["spec"]["type"], "ClusterIP", "{case}: {name}");
             }
@@ -395,7 +399,7 @@ fn placement_and_rights_hold_for_every_pod() {
         "nats.priorityClassName=bus",
     ];
     let objects = Objects::parse(&super::template(&helm, "minimal", &set).unwrap());
-    assert_eq!(objects.workloads().count(), 10, "six services, nats, jaeger, test, check");
+    assert_eq!(objects.workloads().count(), 11, "seven services, nats, jaeger, test, check");
     for workload in objects.workloads() {
         let (name, spec) = (workload.component(), workload.spec());
         assert_eq!(spec["nodeSelector"], json!({"pool": "chain"}), "{name}");
@@ -418,11 +422,12 @@ fn existing_claims_are_used() {
     let Some(helm) = super::helm() else { return };
     let set = [
         "services.storage-writer.persistence.existingClaim=mine",
-        "services.discovery.persistence.existingClaim=key",
+        "services.peer-table.persistence.existingClaim=peers",
         "nats.persistence.existingClaim=bus",
     ];
     let objects = Objects::parse(&super::template(&helm, "minimal", &set).unwrap());
-    for (component, want) in [("storage-writer", "mine"), ("discovery", "key"), ("nats", "bus")] {
+    for (component, want) in [("storage-writer", "mine"), ("peer-table", "peers"), ("nats", "bus")]
+    {
         let workload = objects.workload(component);
         assert!(workload.object["spec"]["volumeClaimTemplates"].is_null(), "{component}");
         let mut volumes = list(&workload.spec()["volumes"]);
@@ -501,7 +506,7 @@ fn settings_arrive_as_they_were_chosen() {
 }
 
 /// Returns the variables of a service's container by name.
-fn variables<'a>(objects: &'a Objects, component: &str) -> BTreeMap<&'a str, &'a Value> {
+pub fn variables<'a>(objects: &'a Objects, component: &str) -> BTreeMap<&'a str, &'a Value> {
     let workload = objects.workload(component);
     let variables = list(&workload.spec()["containers"][0]["env"]);
     variables.map(|variable| (text(&variable["name"]), variable)).collect()

@@ -11,6 +11,7 @@ use crate::{
     deploy::{program, skipped, succeeds, tandem},
 };
 use flate2::read::MultiGzDecoder;
+use serde_json::json;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -19,8 +20,9 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
-use tandem_bus_tests::nats_server;
-use tandem_cluster_tests::{Corpus, Process, repository};
+use tandem_bus_tests::{eventually, nats_server};
+use tandem_cluster_tests::{Client, Corpus, Process, repository};
+use tandem_discv4::NodeKey;
 use tandem_proto::wire::storage_writer::v1::{
     AcquireEpochRequest, GetCheckpointRequest, storage_writer_client::StorageWriterClient,
 };
@@ -53,7 +55,8 @@ fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: Pat
     assert_eq!(said.matches("settings and flags are good").count(), SERVICES.len(), "{said}");
     // Callers first: no service depends on the start of another.
     let mut order = SERVICES;
-    order.sort_by_key(|name| ["discovery", "executor", "multiproof-workers"].contains(name));
+    let callers = ["discovery", "peer-sessions", "executor", "multiproof-workers"];
+    order.sort_by_key(|name| callers.contains(name));
     order.reverse();
     let mut pods = Vec::new();
     for component in order.into_iter().chain(["nats"]) {
@@ -86,6 +89,8 @@ fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: Pat
     });
     eprintln!("shards that the executor computed itself: {alone:?}");
 
+    discovery_and_peer_sessions_are_one_node(local, executor, &pods);
+
     // All pods end by themselves when told to, NATS last.
     let (nats, services): (Vec<_>, Vec<_>) =
         pods.into_iter().partition(|pod| pod.name.contains("nats"));
@@ -96,6 +101,24 @@ fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: Pat
     let data = local.folder().join("tandem-storage-writer-0");
     let (status, text) = Process::verify(binary(), &data);
     assert!(status.success(), "{status}\n{text}");
+}
+
+/// discovery announces the key of the secret and the port of peer-sessions, which the executor asks
+/// for its peers.
+fn discovery_and_peer_sessions_are_one_node(local: &Local, executor: &Pod, pods: &[Pod]) {
+    let files = local.files("Secret", "tandem-node-key");
+    let key = const_hex::decode_to_array(&files["nodekey"]).unwrap();
+    let id = *NodeKey::from_bytes(key).unwrap().public();
+    let log = pods.iter().find(|pod| pod.name.contains("discovery")).unwrap().log();
+    let announced = format!("enode://{id:x}@");
+    let line = log.lines().find(|line| line.contains(&announced)).expect("its enode");
+    assert!(line.contains(":30303"), "{line}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut client = Client::new((executor.ip, 8545).into(), None);
+    eventually("an answer of peer-sessions", || {
+        let count = runtime.block_on(client.call("net_peerCount", json!([])));
+        count.ok().filter(|count| count == "0x0")
+    });
 }
 
 /// The services identify each other by the certificates that the chart has made, or without Helm,

@@ -5,16 +5,23 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Calls between services, with their ports: docs/ARCHITECTURE.md.
-const CALLS: [(&str, &str, u64); 7] = [
+const CALLS: [(&str, &str, u64); 10] = [
     ("executor", "storage-writer", 9600),
     ("executor", "multiproof-workers", 9601),
     ("executor", "blob-validator", 9603),
     ("multiproof-workers", "storage-writer", 9600),
     ("discovery", "peer-table", 9602),
+    ("peer-sessions", "peer-table", 9602),
+    ("peer-sessions", "storage-writer", 9600),
+    ("executor", "peer-sessions", 9604),
     // An executor on standby forwards calls to the one with the right to write.
     ("executor", "executor", 8551),
     ("executor", "executor", 8545),
 ];
+
+/// Services that other nodes reach, with the names of their ports and the protocols.
+const OF_PEERS: [(&str, &str, &str); 2] =
+    [("discovery", "discovery", "UDP"), ("peer-sessions", "sessions", "TCP")];
 
 /// Returns components by the selectors of rules; other peers (namespaces, addresses) are left out.
 fn components<'a>(objects: &'a Objects, peers: &Value) -> BTreeSet<&'a str> {
@@ -122,20 +129,23 @@ fn policies_allow_every_address_that_a_container_is_told() {
 }
 
 #[test]
-fn only_the_port_of_peers_is_open_to_everybody() {
+fn only_the_ports_of_peers_are_open_to_everybody() {
     for (case, objects) in rendered() {
         for policy in objects.of_kind("NetworkPolicy") {
             for rule in list(&policy["spec"]["ingress"]) {
                 let name = text(&policy["metadata"]["name"]);
                 let open = rule["from"].as_array().is_none_or(Vec::is_empty);
-                let peers = name.ends_with("discovery") && rule["ports"][0]["protocol"] == "UDP";
+                let port = &rule["ports"][0];
+                let peers = OF_PEERS.iter().any(|(who, own, protocol)| {
+                    name.ends_with(who) && port["port"] == *own && port["protocol"] == *protocol
+                });
                 assert!(!open || peers, "{case}: {name} is open: {rule}");
             }
         }
         for service in objects.of_kind("Service") {
             let (name, kind) = (&service["metadata"]["name"], &service["spec"]["type"]);
             let inside = kind.is_null() || kind == "ClusterIP";
-            assert!(inside || text(name).ends_with("discovery-udp"), "{case}: {name} is {kind}");
+            assert!(inside || text(name).ends_with("-peers"), "{case}: {name} is {kind}");
         }
     }
 }
@@ -217,7 +227,7 @@ fn the_genesis_is_fetched_from_its_own_address() {
     assert!(objects.get("NetworkPolicy", "tandem-genesis").is_none());
 }
 
-/// With default values, a pod of another namespace reaches only discovery's port.
+/// With default values, a pod of another namespace reaches only the ports for peers.
 #[test]
 fn strangers_reach_nothing() {
     let all = rendered();
@@ -238,29 +248,34 @@ fn strangers_reach_nothing() {
     assert_eq!(rule["from"][1]["namespaceSelector"]["matchLabels"]["name"], "monitoring");
 }
 
-/// discovery never sends to networks in which no stranger can be.
+/// discovery and peer-sessions never send to networks in which no stranger can be.
 #[test]
-fn discovery_sends_to_the_internet_alone() {
+fn what_meets_peers_sends_to_the_internet_alone() {
     for (case, objects) in rendered() {
-        let Some(policy) = objects.get("NetworkPolicy", &format!("{}-discovery", prefix(case)))
-        else {
-            assert_eq!(case, "no-discovery");
-            continue;
-        };
-        let rules = list(&policy["spec"]["egress"]);
-        let udp = rules.filter(|rule| !rule["ports"][0]["endPort"].is_null()).last().unwrap();
-        let except = udp["to"][0]["ipBlock"]["except"].to_string();
-        for network in [
-            "10.0.0.0/8",
-            "100.64.0.0/10",
-            "127.0.0.0/8",
-            "169.254.0.0/16",
-            "172.16.0.0/12",
-            "192.168.0.0/16",
-            "198.18.0.0/15",
-            "240.0.0.0/4",
-        ] {
-            assert!(except.contains(network), "{case}: {network} in {except}");
+        for (service, _, protocol) in OF_PEERS {
+            let name = format!("{}-{service}", prefix(case));
+            let Some(policy) = objects.get("NetworkPolicy", &name) else {
+                assert_eq!(case, "no-discovery");
+                continue;
+            };
+            let rules = list(&policy["spec"]["egress"]);
+            let out = rules.filter(|rule| !rule["ports"][0]["endPort"].is_null());
+            let out: Vec<_> = out.collect();
+            assert_eq!(out.len(), 1, "{case}: {service}");
+            assert_eq!(out[0]["ports"][0]["protocol"], protocol, "{case}: {service}");
+            let except = out[0]["to"][0]["ipBlock"]["except"].to_string();
+            for network in [
+                "10.0.0.0/8",
+                "100.64.0.0/10",
+                "127.0.0.0/8",
+                "169.254.0.0/16",
+                "172.16.0.0/12",
+                "192.168.0.0/16",
+                "198.18.0.0/15",
+                "240.0.0.0/4",
+            ] {
+                assert!(except.contains(network), "{case}: {network} in {except}");
+            }
         }
     }
 }

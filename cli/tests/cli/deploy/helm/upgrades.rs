@@ -16,6 +16,7 @@ use std::{
     thread,
 };
 use tandem_cluster::{Identity, TlsConfig};
+use tandem_discv4::NodeKey;
 
 /// Objects by the paths of Kubernetes' API.
 type Paths = Arc<Mutex<BTreeMap<String, Value>>>;
@@ -183,13 +184,14 @@ fn tls(objects: &Objects, name: &str, folder: &Path) -> TlsConfig {
 }
 
 /// Components with a certificate, and the role that it names.
-const ROLES: [(&str, &str); 7] = [
+const ROLES: [(&str, &str); 8] = [
     ("storage-writer", "storage-writer"),
     ("multiproof-workers", "multiproof-worker"),
     ("blob-validator", "blob-validator"),
     ("executor", "executor"),
     ("peer-table", "peer-table"),
     ("discovery", "discovery"),
+    ("peer-sessions", "peer-sessions"),
     ("operator", "operator"),
 ];
 
@@ -218,7 +220,9 @@ fn secrets_and_certificates_stay_over_upgrades() {
     let first = cluster.install(&[]);
     let nats = |objects: &Objects| objects.workload("nats").template.clone();
     let before = (secrets(&first), nats(&first));
-    assert!(before.0.len() >= 11, "{:?}", before.0.keys());
+    assert!(before.0.len() >= 13, "{:?}", before.0.keys());
+    let key = secret(&first, "tandem-node-key", "nodekey");
+    assert!(NodeKey::from_bytes(const_hex::decode_to_array(&key).unwrap()).is_some());
     let second = cluster.upgrade(&["log.filter=debug"]);
     assert_eq!((secrets(&second), nats(&second)), before);
 }
