@@ -17,6 +17,7 @@ mod repairs;
 mod rounds;
 mod seeing;
 mod sides;
+mod snap;
 mod sync;
 
 use anyhow::Context as _;
@@ -131,6 +132,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             report.head(seed, quick);
             network::measure(&setting, &mut report);
             sync::measure(&setting, &mut report);
+            snap::measure(&setting, &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);

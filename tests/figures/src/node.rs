@@ -233,10 +233,22 @@ impl Node {
     /// # Errors
     /// If the node does not run.
     pub fn resident_bytes(&self) -> anyhow::Result<u64> {
+        self.memory("VmRSS:")
+    }
+
+    /// Returns the largest resident memory since the start, in bytes.
+    ///
+    /// # Errors
+    /// If the node does not run.
+    pub fn peak_bytes(&self) -> anyhow::Result<u64> {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, field: &'static str) -> anyhow::Result<u64> {
         let child = self.child.as_ref().context("the node does not run")?;
         let status = fs::read_to_string(format!("/proc/{}/status", child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let kib = line.and_then(|line| line.split_whitespace().next()).context(field)?;
         Ok(kib.parse::<u64>()? * 1024)
     }
 

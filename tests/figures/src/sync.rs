@@ -1,4 +1,4 @@
-//! Full sync from geth: the time that Tandem needs for a chain, and the time of another geth.
+//! Sync from geth: the time that Tandem needs for a chain, and the time of another geth.
 
 use crate::{
     Setting,
@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 use std::{
-    fs::{self, File},
+    fs,
     io::Read as _,
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
@@ -41,7 +41,7 @@ pub fn measure(setting: &Setting, report: &mut Report) {
 }
 
 /// A chain, and a geth that serves it.
-struct Served {
+pub struct Served {
     genesis: PathBuf,
     head: String,
     /// Process, which ends before its folder goes.
@@ -50,18 +50,19 @@ struct Served {
 }
 
 impl Served {
-    fn start(corpus: &Corpus) -> anyhow::Result<Self> {
-        let mut genesis = Vec::new();
-        File::open(&corpus.genesis)?.read_to_end(&mut genesis)?;
-        if genesis.starts_with(&[0x1f, 0x8b]) {
-            let packed = std::mem::take(&mut genesis);
-            MultiGzDecoder::new(&packed[..]).read_to_end(&mut genesis)?;
-        }
-        let genesis = String::from_utf8(genesis)?;
+    fn of_corpus(corpus: &Corpus) -> anyhow::Result<Self> {
         let blocks = corpus.bodies().map(block).collect::<anyhow::Result<Vec<_>>>()?;
-        let head = blocks.last().context("the corpus has no blocks")?.id.hash.to_string();
+        Self::start(&genesis_text(&corpus.genesis)?, &blocks)
+    }
+
+    /// Starts geth on these blocks.
+    ///
+    /// # Errors
+    /// If geth refuses the chain or does not start.
+    pub fn start(genesis: &str, blocks: &[Block]) -> anyhow::Result<Self> {
+        let head = blocks.last().context("the chain has no blocks")?.id.hash.to_string();
         let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
-        import(folder.path(), "server", &genesis, blocks.iter().map(Block::to_rlp));
+        import(folder.path(), "server", genesis, blocks.iter().map(Block::to_rlp));
         let file = folder.path().join("genesis.json");
         fs::write(&file, genesis)?;
         let geth = Geth::start(folder.path(), "server", &["--port", "0", "--syncmode", "full"]);
@@ -70,16 +71,23 @@ impl Served {
         Ok(Self { genesis: file, head, geth, _folder: folder })
     }
 
-    /// Returns the seconds that Tandem needs.
-    fn tandem(&self, setting: &Setting) -> anyhow::Result<f64> {
+    /// Returns the seconds that Tandem needs with these settings, and its largest memory in bytes.
+    ///
+    /// # Errors
+    /// If it does not start or does not reach the head.
+    pub fn tandem(&self, setting: &Setting, config: &str) -> anyhow::Result<(f64, u64)> {
         let flags = ["--disable-discovery", "--sessions.peers", &self.geth.enode()];
         let flags = flags.map(str::to_owned).to_vec();
-        let node = Node::start_among(&setting.tandem, &self.genesis, "", flags)?;
-        self.follow(&mut node.engine()?)
+        let node = Node::start_among(&setting.tandem, &self.genesis, config, flags)?;
+        let seconds = self.follow(&mut node.engine()?)?;
+        Ok((seconds, node.peak_bytes()?))
     }
 
-    /// Returns the seconds that geth needs.
-    fn geth(&self) -> anyhow::Result<f64> {
+    /// Returns the seconds that another geth needs in this mode.
+    ///
+    /// # Errors
+    /// If it does not start or does not reach the head.
+    pub fn geth(&self, mode: &str) -> anyhow::Result<f64> {
         let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
         run(folder.path(), "geth", "init", &[&self.genesis]);
         let secret = folder.path().join("jwt.hex");
@@ -90,7 +98,7 @@ impl Served {
         drop(listener);
         let port = address.port().to_string();
         let secret_path = secret.to_string_lossy();
-        let flags = ["--port", "0", "--syncmode", "full", "--authrpc.jwtsecret", &secret_path];
+        let flags = ["--port", "0", "--syncmode", mode, "--authrpc.jwtsecret", &secret_path];
         let flags = [&flags[..], &["--authrpc.port", &port]].concat();
         let geth = Geth::start(folder.path(), "geth", &flags);
         geth.eval(&format!("admin.addPeer('{}')", self.geth.enode()));
@@ -119,6 +127,19 @@ impl Served {
     }
 }
 
+/// Returns the text of a genesis file, which may be compressed.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn genesis_text(path: &Path) -> anyhow::Result<String> {
+    let mut genesis = fs::read(path)?;
+    if genesis.starts_with(&[0x1f, 0x8b]) {
+        let packed = std::mem::take(&mut genesis);
+        MultiGzDecoder::new(&packed[..]).read_to_end(&mut genesis)?;
+    }
+    Ok(String::from_utf8(genesis)?)
+}
+
 /// Returns the block of a newPayload request.
 fn block(body: &str) -> anyhow::Result<Block> {
     let mut request: Value = serde_json::from_str(body)?;
@@ -135,11 +156,11 @@ fn block(body: &str) -> anyhow::Result<Block> {
 fn compare(setting: &Setting, name: &str, folder: &Path) -> anyhow::Result<Vec<Figure>> {
     ensure!(is_installed(), "geth is not on the PATH");
     let corpus = Corpus::load(folder, usize::MAX)?;
-    let served = Served::start(&corpus)?;
+    let served = Served::of_corpus(&corpus)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..if setting.quick { 3 } else { 9 } {
-        ours.push(served.tandem(setting)?);
-        theirs.push(served.geth()?);
+        ours.push(served.tandem(setting, "")?.0);
+        theirs.push(served.geth("full")?);
     }
     let median = |times: &[f64]| {
         let mut times = times.to_vec();
