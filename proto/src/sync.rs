@@ -19,7 +19,7 @@ pub struct SyncProgress {
     pub peers: usize,
     /// Seconds that the rest takes at the present pace, if that is known.
     pub seconds_left: Option<u64>,
-    /// What is downloaded of a state, while that goes on.
+    /// Downloaded part of a state, while the download goes on.
     pub state: Option<StateProgress>,
 }
 

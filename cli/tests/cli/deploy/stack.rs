@@ -266,7 +266,7 @@ fn grpc_addresses(stack: &Stack) -> BTreeMap<&'static str, SocketAddr> {
         ("blob-validator", 9603, "tandem.blob_validator.v1.BlobValidator"),
         ("peer-sessions", 9604, "tandem.peer_sessions.v1.PeerSessions"),
     ];
-    // Of several networks any will do.
+    // An address in any of its networks will do.
     let form = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}";
     let address = |(name, port, service)| {
         let id = stack.run(&["ps", "--quiet", name]);

@@ -48,7 +48,7 @@ pub enum Ended {
     Stale,
     /// The database failed; the log says why.
     Failed,
-    /// What is there does not become the wanted state by replacing what differs.
+    /// The state does not become the wanted one, although what differs was replaced.
     Broken,
 }
 

@@ -142,6 +142,6 @@ pub struct Progress {
     pub peers: usize,
     /// Requests under way.
     pub requests: usize,
-    /// What is downloaded of a state.
+    /// Downloaded part of a state.
     pub downloaded: Option<StateProgress>,
 }

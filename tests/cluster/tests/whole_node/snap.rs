@@ -130,7 +130,7 @@ async fn a_node_without_a_whole_state_starts_and_downloads_it() {
     b.downloads().begin_download().unwrap();
     let mut b = b.restart().await;
     let refused = b.http.call("eth_getBalance", json!([Address::ZERO, "latest"])).await;
-    assert!(refused.unwrap_err().to_string().contains("being downloaded"));
+    assert!(refused.unwrap_err().message.contains("being downloaded"));
     reach(&mut b, &blocks).await;
     assert_downloaded(&mut b, &blocks).await;
     b.stop_and_verify().await;
