@@ -153,17 +153,27 @@ async fn geth_downloads_the_state_from_a_node() {
     let genesis = folder.join("genesis.json");
     std::fs::write(&genesis, builder.genesis_json()).unwrap();
     run(folder, "geth", "init", &[&genesis]);
-    let target = tip.hash.to_string();
-    let flags = ["--port", "0", "--cache", "64", "--syncmode", "snap", "--synctarget", &target];
+    let flags = ["--port", "0", "--cache", "64", "--syncmode", "snap"];
     let geth = Geth::start(folder, "geth", &flags);
     geth.eval(&format!("admin.addPeer(\"{}\")", enode(&node)));
+    let zero = B256::ZERO;
+    let state =
+        json!({"headBlockHash": tip.hash, "safeBlockHash": zero, "finalizedBlockHash": zero});
+    let (method, params) = ("engine_forkchoiceUpdatedV3", [state, Value::Null]);
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let choose = format!("web3.currentProvider.send({call}).result.payloadStatus.status");
     let end = Instant::now() + WAIT_MAX;
-    while geth.eval("eth.getBlock(\"latest\").hash") != json!(tip.hash) {
+    loop {
+        let status = geth.eval(&choose);
+        if status == "VALID" {
+            break;
+        }
+        assert_eq!(status, "SYNCING");
         assert!(Instant::now() < end, "geth has not the head");
         sleep(Duration::from_millis(200)).await;
     }
     let log = std::fs::read_to_string(folder.join("geth.log")).unwrap();
-    assert!(log.contains("Snap sync complete"), "geth executed the chain");
+    assert!(log.contains("after pivot commitment"), "geth executed the chain");
     for (address, account) in tip.world.0.iter().take(20) {
         let nonce = geth.eval(&format!("eth.getTransactionCount(\"{address}\")"));
         assert_eq!(nonce, json!(account.nonce), "{address}");
