@@ -444,7 +444,7 @@ impl Session {
                 self.answer(move |source| {
                     let answer = answer(source, request, version >= Version::Eth70);
                     let answer = answer.ok_or_else(closed)?;
-                    Ok((first_id + answer.number(), answer.encode()))
+                    Ok((first_id + answer.number(), answer.encode(version)))
                 });
                 Ok(())
             }
