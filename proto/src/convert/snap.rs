@@ -3,10 +3,16 @@
 use super::{
     Reason,
     error::{At, ConvertError},
-    field::{at_most, count, hash, hash_bytes, hash_list, items, length, nested, range, required, size, total},
+    field::{
+        at_most, count, hash, hash_bytes, hash_list, items, length, nested, range, required, size,
+        total,
+    },
 };
 use crate::{
-    limits::{CODES_MAX, NODE_PATH_NIBBLES_MAX, STATE_LEAVES_MAX, STATE_PROOF_NODES_MAX, STORAGE_TRIES_MAX, TRIE_NODES_MAX},
+    limits::{
+        CODES_MAX, NODE_PATH_NIBBLES_MAX, STATE_LEAVES_MAX, STATE_PROOF_NODES_MAX,
+        STORAGE_TRIES_MAX, TRIE_NODES_MAX,
+    },
     snap::{Leaf, NodePaths, StateItems, StateRequest},
     wire::{
         storage_writer::v1 as storage_wire,
@@ -75,7 +81,9 @@ impl TryFrom<v1::StateRequest> for StateRequest {
                 limit: hash(&slots.limit).at("slots.limit")?,
                 bytes,
             },
-            What::Codes(codes) => Self::Codes { hashes: hashes(CODES_MAX, &codes).at("codes")?, bytes },
+            What::Codes(codes) => {
+                Self::Codes { hashes: hashes(CODES_MAX, &codes).at("codes")?, bytes }
+            }
             What::Nodes(nodes) => Self::Nodes {
                 root: hash(&nodes.root).at("nodes.root")?,
                 paths: node_paths(nodes).at("nodes")?,

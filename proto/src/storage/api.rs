@@ -162,9 +162,6 @@ pub trait WriteLease: Send + Sync + 'static {
 }
 
 /// All calls of storage-writer, for the executor and for the server of other processes.
-pub trait StorageApi:
-    TrieStorage + BlockReads + StateRanges + BlockWrites + WriteLease
-{
-}
+pub trait StorageApi: TrieStorage + BlockReads + StateRanges + BlockWrites + WriteLease {}
 
 impl<T: TrieStorage + BlockReads + StateRanges + BlockWrites + WriteLease> StorageApi for T {}

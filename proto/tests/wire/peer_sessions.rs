@@ -133,7 +133,13 @@ fn malformed_messages_name_the_field() {
     let short = Some(v1::fetch_request::headers::Start::Hash(vec![0; 31].into()));
     let answer = |kind, sizes: Vec<u32>, bytes| {
         let items = vec![1; bytes].into();
-        refused::<_, Fetched>(v1::FetchResponse { kind, sizes, items, incomplete: false, state: None })
+        refused::<_, Fetched>(v1::FetchResponse {
+            kind,
+            sizes,
+            items,
+            incomplete: false,
+            state: None,
+        })
     };
     let report = |misconduct| {
         let peer = vec![0; 64].into();

@@ -17,9 +17,10 @@ fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
 }
 
 pub fn request() -> impl Strategy<Value = StateRequest> {
-    let accounts = (hash(), hash(), hash(), any::<u64>()).prop_map(|(root, start, limit, bytes)| {
-        StateRequest::Accounts { root, start, limit, bytes }
-    });
+    let accounts =
+        (hash(), hash(), hash(), any::<u64>()).prop_map(|(root, start, limit, bytes)| {
+            StateRequest::Accounts { root, start, limit, bytes }
+        });
     let slots = (hash(), vec(hash(), 1..9), hash(), hash(), any::<u64>()).prop_map(
         |(root, accounts, start, limit, bytes)| StateRequest::Slots {
             root,
@@ -32,8 +33,8 @@ pub fn request() -> impl Strategy<Value = StateRequest> {
     let codes = (vec(hash(), 1..9), any::<u64>())
         .prop_map(|(hashes, bytes)| StateRequest::Codes { hashes, bytes });
     let path = vec(0..16u8, 0..70).prop_map(Bytes::from);
-    let set = (option::of(hash()), vec(path, 1..4))
-        .prop_map(|(owner, paths)| NodePaths { owner, paths });
+    let set =
+        (option::of(hash()), vec(path, 1..4)).prop_map(|(owner, paths)| NodePaths { owner, paths });
     let nodes = (hash(), vec(set, 1..4), any::<u64>())
         .prop_map(|(root, paths, bytes)| StateRequest::Nodes { root, paths, bytes });
     prop_oneof![accounts, slots, codes, nodes]

@@ -4,9 +4,7 @@ use std::{io, sync::Arc};
 use tandem_chain::Block;
 use tandem_executor::{BlockTag, Condemned, Error, Handle, PayloadStatus, Status};
 use tandem_primitives::{B256, BlockId};
-use tandem_proto::{
-    peer_sessions::PeerSessionsApi, storage::StateDownloads, sync::SyncProgress,
-};
+use tandem_proto::{peer_sessions::PeerSessionsApi, storage::StateDownloads, sync::SyncProgress};
 use tandem_sync::{BlockSink, BlockSync, Chosen, Config, Deps, Import, Invalid, Pending, Prepared};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;

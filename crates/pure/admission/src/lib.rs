@@ -31,4 +31,4 @@ pub use form::{
     encode_network_form, network_form_bytes_max, network_form_len, pooled_hash,
 };
 pub use rank::{Market, Rank};
-pub use rules::{Code, SenderAccount, TRANSACTION_BYTES_MAX, check, check_account};
+pub use rules::{Code, SenderAccount, TRANSACTION_BYTES_MAX, broken_rule, check, check_account};

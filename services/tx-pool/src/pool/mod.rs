@@ -21,7 +21,7 @@ pub use transaction::{Pooled, SidecarRef};
 
 use shelf::{Removed, Shelf};
 use std::{collections::HashMap, iter, sync::Arc, time::Duration};
-use tandem_admission::{Code, Market, SenderAccount};
+use tandem_admission::{Code, Market, Rank, SenderAccount};
 use tandem_primitives::{Address, B256};
 
 /// Limits of the pool.
@@ -145,10 +145,10 @@ impl Pool {
         senders.flat_map(|sender| self.of(sender))
     }
 
-    /// Checks everything but the room. `account` is the sender's at the head.
+    /// Checks everything but the exact room. `account` is the sender's at the head.
     ///
     /// # Errors
-    /// [`PoolError`], except [`PoolError::Underpriced`].
+    /// [`PoolError`].
     pub fn check(&self, tx: &Pooled, account: &SenderAccount) -> Result<(), PoolError> {
         if self.by_hash.contains_key(&tx.hash) {
             return Err(PoolError::AlreadyKnown);
@@ -180,7 +180,7 @@ impl Pool {
                 return Err(PoolError::AuthorityReserved { authority });
             }
         }
-        Ok(())
+        shelf.check_room(tx, self.market)
     }
 
     /// Adds a transaction. `account` is its sender's at the head.
@@ -206,8 +206,7 @@ impl Pool {
                 continue;
             }
             excess.into_iter().chain(replaced).for_each(|removed| shelf.put_back(removed));
-            let tip = tx.fees.tip.min(tx.fees.cap.saturating_sub(market.base_fee));
-            return Err(PoolError::Underpriced { tip });
+            return Err(PoolError::Underpriced { tip: Rank::of(tx.fees, market).tip });
         }
         let promoted = promoted(shelf, &sender, |nonce| nonce == tx.nonce || nonce >= before);
         let added = Added {

@@ -170,7 +170,7 @@ impl Shelf {
         entries.map(move |(nonce, entry)| (*nonce < next, entry))
     }
 
-    /// Checks a transaction against the sender's others and the room.
+    /// Checks a transaction against the sender's others.
     ///
     /// # Errors
     /// [`PoolError`].
@@ -196,6 +196,25 @@ impl Shelf {
         let waiting = self.len_of(&tx.sender) - self.pending_of(&tx.sender);
         if known.is_none() && tx.nonce > next && waiting >= sender_queued_max {
             return Err(PoolError::AccountLimit { max: sender_queued_max });
+        }
+        Ok(())
+    }
+
+    /// Refuses most of the transactions for which there is no room, before more work is done for
+    /// them. [`Self::take_excess`] finds the rest.
+    ///
+    /// # Errors
+    /// [`PoolError::Underpriced`].
+    pub fn check_room(&self, tx: &Pooled, market: Market) -> Result<(), PoolError> {
+        let is_new = self.get(&tx.sender, tx.nonce).is_none();
+        let is_full = self.units + tx.units() > self.limits.units_max;
+        let rank = Rank::of(tx.fees, market);
+        // As good as the best place that it could get, it would still be behind all others.
+        let is_last = |(worst, _): &(Standing, Address)| {
+            worst.class == Class::Guaranteed && worst.rank >= rank
+        };
+        if is_new && is_full && self.order.first().is_some_and(is_last) {
+            return Err(PoolError::Underpriced { tip: rank.tip });
         }
         Ok(())
     }

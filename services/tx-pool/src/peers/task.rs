@@ -1,0 +1,304 @@
+//! The task that talks with peers.
+
+use super::{
+    News,
+    fetch::{Fault, Fetcher},
+    known::Known,
+};
+use crate::{
+    actor::Message,
+    intake::{Batch, Intake, Judgment},
+    metrics,
+    pool::Pooled,
+    service::Shared,
+};
+use ::metrics::counter;
+use rand::{SeedableRng, rngs::SmallRng, seq::SliceRandom};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use tandem_actor::{Mailbox, Queued, take_lowest_priority};
+use tandem_admission::{TRANSACTION_BYTES_MAX, pooled_hash};
+use tandem_bus::Subscription;
+use tandem_primitives::{B256, Bytes};
+use tandem_proto::peer_sessions::{
+    Announcement, Error, Gossip, Misconduct, PeerId, TransactionPeer,
+};
+use tokio::{
+    sync::mpsc::Receiver,
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+/// Time between looks for due requests.
+const TICK: Duration = Duration::from_millis(50);
+/// Ticks between looks for announcements that led to nothing.
+const EXPIRE_TICKS: u32 = 200;
+/// Hashes that a peer is known to know.
+const KNOWN_MAX: usize = 1 << 13;
+/// Announcements of one message: the specification's recommendation.
+const ANNOUNCEMENTS_MAX: usize = 4096;
+/// Bytes of transactions sent in full in one message, go-ethereum's `maxTxPacketSize`.
+const PACKET_BYTES_MAX: usize = 100 << 10;
+/// Bytes of a transaction that is sent in full, go-ethereum's `txMaxBroadcastSize`.
+const DIRECT_BYTES_MAX: usize = 4096;
+/// Highest known type of a transaction.
+const KIND_MAX: u8 = 4;
+/// Type of blob transactions.
+const BLOB_TYPE: u8 = 3;
+
+type Answer = (PeerId, Result<Vec<Bytes>, Error>);
+
+struct Link {
+    peer: Arc<dyn TransactionPeer>,
+    known: Known,
+}
+
+/// State of the task.
+pub(crate) struct Peers {
+    shared: Arc<Shared>,
+    intake: Intake,
+    actor: Mailbox<Message>,
+    links: HashMap<PeerId, Link>,
+    changes: u64,
+    fetcher: Fetcher,
+    answers: JoinSet<Answer>,
+    rng: SmallRng,
+}
+
+impl Peers {
+    pub fn new(shared: Arc<Shared>, intake: Intake, actor: Mailbox<Message>) -> Self {
+        Self {
+            shared,
+            intake,
+            actor,
+            links: HashMap::new(),
+            changes: 0,
+            fetcher: Fetcher::new(),
+            answers: JoinSet::new(),
+            rng: SmallRng::from_os_rng(),
+        }
+    }
+
+    /// Runs until the service stops. Hears of new heads for the actor as well.
+    pub async fn run(
+        mut self,
+        mut news: Receiver<Queued<News>>,
+        mut heads: Subscription,
+        stopping: CancellationToken,
+    ) {
+        take_lowest_priority();
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticked = 0_u32;
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                Some(head) = heads.next() => {
+                    drop(head);
+                    // A full mailbox is no loss: the actor looks for itself every second.
+                    let _ = self.actor.try_send(Message::Head);
+                }
+                heard = news.recv() => match heard {
+                    Some(news) => self.hear(news.take()),
+                    None => return,
+                },
+                Some(answer) = self.answers.join_next(), if !self.answers.is_empty() => {
+                    if let Ok((peer, answer)) = answer {
+                        self.take_answer(peer, answer);
+                    }
+                }
+                _ = ticks.tick() => {
+                    ticked = ticked.wrapping_add(1);
+                    if ticked.is_multiple_of(EXPIRE_TICKS) {
+                        self.fetcher.expire(self.shared.now());
+                    }
+                    self.compare_sessions();
+                    self.ask();
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        self.compare_sessions();
+        match news {
+            News::Pending(transactions) => self.offer(&transactions),
+            News::Announced(peer, announcements) => self.announced(peer, announcements),
+            News::Judged(peer, judged) => self.judged(peer, &judged),
+            News::Sessions => {}
+        }
+    }
+
+    fn compare_sessions(&mut self) {
+        let sessions = {
+            let registry = self.shared.registry.lock();
+            if registry.changes == self.changes {
+                return;
+            }
+            self.changes = registry.changes;
+            registry.sessions.clone()
+        };
+        let now = self.shared.now();
+        let is_there = |id: &PeerId, link: &Link| {
+            sessions.get(id).is_some_and(|peer| Arc::ptr_eq(peer, &link.peer))
+        };
+        let gone: Vec<_> = self.links.extract_if(|id, link| !is_there(id, link)).collect();
+        for (id, _) in gone {
+            self.fetcher.leave(now, &id);
+        }
+        for (id, peer) in sessions {
+            if self.links.contains_key(&id) {
+                continue;
+            }
+            self.fetcher.join(id);
+            let mut link = Link { peer, known: Known::new(KNOWN_MAX) };
+            let all: Vec<_> = {
+                let pool = self.shared.pool.lock();
+                pool.all().filter(|(pending, _)| *pending).map(|(_, tx)| tx.clone()).collect()
+            };
+            link.announce(&all.iter().collect::<Vec<_>>());
+            self.links.insert(id, link);
+        }
+    }
+
+    /// Offers new transactions to all peers that are not known to have them.
+    fn offer(&mut self, transactions: &[Arc<Pooled>]) {
+        let mut links: Vec<_> = self.links.values_mut().collect();
+        links.shuffle(&mut self.rng);
+        let directs = ((links.len() as f64).sqrt() as usize).max(1);
+        for (index, link) in links.into_iter().enumerate() {
+            let unknown: Vec<_> =
+                transactions.iter().filter(|tx| !link.known.has(&tx.hash)).collect();
+            let is_direct = |tx: &&&Arc<Pooled>| {
+                index < directs && tx.sidecar.is_none() && tx.raw.len() <= DIRECT_BYTES_MAX
+            };
+            let (full, hashes): (Vec<_>, Vec<_>) = unknown.iter().partition(is_direct);
+            link.send_full(&full);
+            link.announce(&hashes);
+        }
+    }
+
+    fn announced(&mut self, peer: PeerId, announcements: Vec<Announcement>) {
+        let Some(link) = self.links.get_mut(&peer) else { return };
+        counter!(metrics::ANNOUNCED, "direction" => "in").increment(announcements.len() as u64);
+        let is_syncing = self.shared.chain.is_syncing();
+        let now = self.shared.now();
+        for announcement in announcements {
+            let Announcement { kind, bytes, hash } = announcement;
+            link.known.add(&hash);
+            let bytes_max = match kind {
+                BLOB_TYPE => self.shared.network_bytes_max,
+                _ => TRANSACTION_BYTES_MAX as u64,
+            };
+            if is_syncing || kind > KIND_MAX || bytes > bytes_max {
+                continue;
+            }
+            if self.shared.pool.lock().get(&hash).is_none() {
+                self.fetcher.announced(now, peer, announcement);
+            }
+        }
+        self.ask();
+    }
+
+    fn judged(&mut self, peer: PeerId, judged: &[(B256, Judgment)]) {
+        let now = self.shared.now();
+        let mut link = self.links.get_mut(&peer);
+        for (hash, judgment) in judged {
+            if let Some(link) = &mut link {
+                link.known.add(hash);
+            }
+            self.fetcher.judged(now, &peer, hash, *judgment);
+        }
+        self.ask();
+    }
+
+    /// Sends the requests that are due.
+    fn ask(&mut self) {
+        for (id, hashes) in self.fetcher.due(self.shared.now()) {
+            let Some(link) = self.links.get(&id) else { continue };
+            counter!(metrics::REQUESTED).increment(hashes.len() as u64);
+            let answer = link.peer.request(hashes);
+            self.answers.spawn(async move { (id, answer.await) });
+        }
+    }
+
+    fn take_answer(&mut self, id: PeerId, answer: Result<Vec<Bytes>, Error>) {
+        let transactions = answer.unwrap_or_else(|error| {
+            debug!(%error, "transactions not fetched");
+            Vec::new()
+        });
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let described = |raw: &Bytes| {
+            let kind = raw.first().copied().filter(|kind| *kind <= KIND_MAX).unwrap_or(0);
+            Some((pooled_hash(raw)?, kind, raw.len() as u64))
+        };
+        let delivered: Option<Vec<_>> = transactions.iter().map(described).collect();
+        let fault = match &delivered {
+            Some(delivered) => self.fetcher.answered(self.shared.now(), &id, delivered).err(),
+            None => {
+                let _ = self.fetcher.answered(self.shared.now(), &id, &[]);
+                Some(Fault::Unasked)
+            }
+        };
+        if let Some(fault) = fault {
+            debug!(?fault, peer = %id, "answer of a peer refused");
+            return link.peer.report(Misconduct::Invalid);
+        }
+        let delivered = delivered.unwrap_or_default();
+        let batch = Batch { peer: link.peer.clone(), transactions };
+        if !batch.transactions.is_empty()
+            && let Err(error) = self.intake.submit_batch(batch)
+        {
+            debug!(%error, "fetched transactions dropped");
+            let undecided: Vec<_> =
+                delivered.iter().map(|(hash, _, _)| (*hash, Judgment::Undecided)).collect();
+            return self.judged(id, &undecided);
+        }
+        self.ask();
+    }
+}
+
+impl Link {
+    fn send(&self, gossip: Gossip) {
+        if let Err(error) = self.peer.send(gossip) {
+            counter!(metrics::DROPPED_NEWS).increment(1);
+            debug!(%error, "news for a peer dropped");
+        }
+    }
+
+    /// Sends transactions in full.
+    fn send_full(&mut self, transactions: &[&Arc<Pooled>]) {
+        let (mut packet, mut bytes) = (Vec::new(), 0);
+        for tx in transactions {
+            if bytes + tx.raw.len() > PACKET_BYTES_MAX {
+                self.send(Gossip::Transactions(std::mem::take(&mut packet)));
+                bytes = 0;
+            }
+            self.known.add(&tx.hash);
+            bytes += tx.raw.len();
+            packet.push(tx.raw.clone());
+        }
+        if !packet.is_empty() {
+            let sent = transactions.len() as u64;
+            counter!(metrics::ANNOUNCED, "direction" => "full").increment(sent);
+            self.send(Gossip::Transactions(packet));
+        }
+    }
+
+    /// Sends hashes of transactions.
+    fn announce(&mut self, transactions: &[&Arc<Pooled>]) {
+        for part in transactions.chunks(ANNOUNCEMENTS_MAX) {
+            let announcement = |tx: &&Arc<Pooled>| Announcement {
+                kind: tx.kind,
+                bytes: tx.network_bytes as u64,
+                hash: tx.hash,
+            };
+            part.iter().for_each(|tx| {
+                self.known.add(&tx.hash);
+            });
+            counter!(metrics::ANNOUNCED, "direction" => "out").increment(part.len() as u64);
+            self.send(Gossip::Announcements(part.iter().map(announcement).collect()));
+        }
+    }
+}
