@@ -205,6 +205,7 @@ impl Cluster {
                 // The identity of discovery, which announces the sessions' port.
                 key: tandem_discovery::load_or_create_node_key(&config.discovery.datadir)?,
                 storage: storage.clone(),
+                transactions: Some(pool.clone()),
                 table: peers.clone(),
                 bus: bus.clone(),
                 look_every: LOOK_EVERY,

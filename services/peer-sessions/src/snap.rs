@@ -15,10 +15,7 @@ const LAST: B256 = B256::repeat_byte(0xff);
 ///
 /// # Errors
 /// The message is no request, or one that the protocol forbids.
-pub(crate) fn answer(
-    source: &dyn BlockSource,
-    request: Message,
-) -> Result<Message, SessionError> {
+pub(crate) fn answer(source: &dyn BlockSource, request: Message) -> Result<Message, SessionError> {
     match request {
         Message::GetAccountRange { id, root, start, limit, bytes } => {
             let request = StateRequest::Accounts { root, start, limit, bytes };

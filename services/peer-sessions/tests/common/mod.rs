@@ -166,6 +166,7 @@ impl Node {
             client: "tandem/test".to_owned(),
             chain: receiver,
             source: blocks,
+            transactions: None,
             table,
             fatal: fatal.clone(),
         };
