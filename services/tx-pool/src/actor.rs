@@ -29,6 +29,9 @@ use tracing::{debug, info, warn};
 /// Time between looks at ages, at lost events and at the journal.
 const TICK: Duration = Duration::from_secs(1);
 
+/// Transactions that peers are told of together.
+const PROMOTED_MAX: usize = 512;
+
 /// Largest number of transactions that wait to be added again.
 const AGAIN_MAX: usize = 16_384;
 
@@ -43,6 +46,8 @@ pub(crate) struct Insert {
 /// Request to the actor.
 pub(crate) enum Message {
     Insert(Insert),
+    /// A transaction of a user, from the journal, is in the pool already: a peer was faster.
+    Keep(Arc<Pooled>, Bytes),
     /// A transaction of a user could not be judged, and is to be added again later.
     Later(Bytes),
     /// The head may have moved.
@@ -57,6 +62,8 @@ pub(crate) struct Actor {
     references: BlobReferences,
     locals: Locals,
     journal: Option<Journal>,
+    /// Transactions that became pending, of which peers have not been told.
+    promoted: Vec<Arc<Pooled>>,
     /// Transactions to be added again, as the intake has room for them.
     again: VecDeque<(Bytes, Origin)>,
     /// Transactions of users to be added again after a while.
@@ -84,6 +91,7 @@ impl Actor {
             references: BlobReferences::default(),
             locals,
             journal,
+            promoted: Vec::new(),
             again,
             later: Vec::new(),
             retry_every,
@@ -104,12 +112,18 @@ impl Actor {
             match inbox.receive(wait) {
                 Received::Message(envelope) => match envelope.message {
                     Message::Insert(insert) => self.insert(insert),
+                    Message::Keep(tx, network) => {
+                        self.protect(&tx, network, false);
+                    }
                     Message::Later(raw) => self.later.push(raw),
                     Message::Head => self.follow(),
                     Message::Stop => return self.keep_journal_short(),
                 },
                 Received::Idle => {}
                 Received::Closed => return,
+            }
+            if inbox.is_empty() || self.promoted.len() >= PROMOTED_MAX {
+                self.shared.tell_peers(News::Pending(std::mem::take(&mut self.promoted)));
             }
             self.add_again();
             if ticked.elapsed() >= TICK {
@@ -182,14 +196,9 @@ impl Actor {
 
     /// Adds a transaction to the pool at the head.
     fn add(&mut self, tx: &Arc<Pooled>) -> Result<(), Error> {
-        let account = match self.account(tx.sender) {
-            Ok(account) => account,
-            Err(_) => {
-                // The state of the head that is known here may be gone.
-                self.follow();
-                self.account(tx.sender)?
-            }
-        };
+        // The event of a new head may still be on its way.
+        self.follow();
+        let account = self.account(tx.sender)?;
         let (nonce, next) = (tx.nonce, account.nonce);
         let added = if nonce < next {
             Err(Refused::NonceTooLow { next, nonce }.into())
@@ -221,7 +230,7 @@ impl Actor {
         let Added { replaced, evicted, promoted } = added;
         let gone: Vec<_> = replaced.into_iter().chain(evicted).collect();
         self.left(&gone);
-        self.shared.tell_peers(News::Pending(promoted));
+        self.promoted.extend(promoted);
     }
 
     /// Lets blobs go that no transaction names after these have left for good.
@@ -351,6 +360,6 @@ impl Actor {
                 self.locals.advance(sender, account.nonce);
             }
         }
-        self.shared.tell_peers(News::Pending(reset.promoted));
+        self.promoted.extend(reset.promoted);
     }
 }

@@ -197,6 +197,7 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     actor: Mailbox<Message>,
     runtime: runtime::Runtime,
+    stopping: CancellationToken,
 }
 
 /// Transaction that passed all checks but those of the pool.
@@ -211,16 +212,20 @@ impl Worker {
     ///
     /// # Errors
     /// Error of the operating system.
-    pub fn new(shared: Arc<Shared>, actor: Mailbox<Message>) -> std::io::Result<Self> {
+    pub fn new(
+        shared: Arc<Shared>,
+        actor: Mailbox<Message>,
+        stopping: CancellationToken,
+    ) -> std::io::Result<Self> {
         // For waiting on verdicts only.
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { shared, actor, runtime })
+        Ok(Self { shared, actor, runtime, stopping })
     }
 
-    /// Runs until `stopping`.
-    pub fn run(self, queues: &Queues, stopping: &CancellationToken) {
+    /// Runs until the service stops.
+    pub fn run(self, queues: &Queues) {
         take_lowest_priority();
-        while !stopping.is_cancelled() {
+        while !self.stopping.is_cancelled() {
             self.take_locals(queues);
             select! {
                 recv(queues.locals) -> job => match job {
@@ -228,7 +233,7 @@ impl Worker {
                     Err(_) => return,
                 },
                 recv(queues.peers) -> job => match job {
-                    Ok(job) => self.batch(job, queues, stopping),
+                    Ok(job) => self.batch(job, queues),
                     Err(_) => return,
                 },
                 default(IDLE) => {}
@@ -255,20 +260,32 @@ impl Worker {
             Err(error) => {
                 count(source, error.kind());
                 debug!(%error, source, "transaction refused");
-                if matches!(origin, Origin::Again) && error.is_passing() {
-                    let _ = self.actor.send(Message::Later(raw));
+                if matches!(origin, Origin::Again) {
+                    self.keep(hash, raw, &error);
                 }
                 origin.answer(Err(error));
             }
         }
     }
 
-    fn batch(&self, job: Queued<Job<Batch>>, queues: &Queues, stopping: &CancellationToken) {
+    /// Hands a user's transaction that could not be added again back to the actor, unless it is of
+    /// no use any more.
+    fn keep(&self, hash: Option<B256>, raw: Bytes, error: &Error) {
+        let known = || hash.and_then(|hash| self.shared.pool.lock().get(&hash).cloned());
+        let message = match error {
+            Error::Pool(PoolError::AlreadyKnown) => known().map(|tx| Message::Keep(tx, raw)),
+            error => error.is_passing().then_some(Message::Later(raw)),
+        };
+        // The service ends if the actor does.
+        let _ = message.map(|message| self.actor.send(message));
+    }
+
+    fn batch(&self, job: Queued<Job<Batch>>, queues: &Queues) {
         let Job { what: Batch { peer, transactions }, _place } = job.take();
         let mut judged = Vec::with_capacity(transactions.len());
         for raw in transactions {
             self.take_locals(queues);
-            if stopping.is_cancelled() {
+            if self.stopping.is_cancelled() {
                 return;
             }
             let hash = pooled_hash(&raw);
@@ -313,7 +330,8 @@ impl Worker {
         if let Some(known) = known {
             return self.check_known(known, submitted);
         }
-        let (head, chain) = (shared.head(), &shared.chain);
+        let chain = &shared.chain;
+        let head = chain.head()?;
         let sender = check(chain.spec(), &head.header, &submitted, shared.tip_min)?;
         let account = chain.account(head.id.hash, sender)?;
         check_account(&submitted.transaction, &account)?;
@@ -346,7 +364,13 @@ impl Worker {
         let (Some(sidecar), Some(held)) = (sidecar, &tx.sidecar) else { return Ok(()) };
         let bundle = self.shared.bundle(sidecar, held.versioned_hashes.clone());
         let verdict = self.shared.blobs.validate(Arc::new(bundle), VERDICT_TIME_MAX);
-        match self.runtime.block_on(verdict)? {
+        let verdict = self.runtime.block_on(async {
+            tokio::select! {
+                verdict = verdict => verdict.map_err(Error::from),
+                () = self.stopping.cancelled() => Err(Error::Stopping),
+            }
+        });
+        match verdict? {
             Verdict::Valid => Ok(()),
             Verdict::Invalid(refusal) => Err(Error::Sidecar(refusal)),
         }

@@ -156,9 +156,9 @@ impl TxPool {
         let its = Actor::new(shared.clone(), intake.clone(), locals, retry, journal);
         running.spawn("tx-pool", move || its.run(&inbox))?;
         for index in 0..config.intake_threads.clamp(1, 64) {
-            let worker = Worker::new(shared.clone(), actor.clone())?;
-            let (queues, stopping) = (waiting.clone(), running.stopping().clone());
-            let run = move || worker.run(&queues, &stopping);
+            let worker = Worker::new(shared.clone(), actor.clone(), running.stopping().clone())?;
+            let queues = waiting.clone();
+            let run = move || worker.run(&queues);
             running.spawn(&format!("tx-intake-{index}"), run)?;
         }
         let peers = Peers::new(shared.clone(), intake.clone(), actor.clone());

@@ -12,6 +12,7 @@
 
 mod fetch;
 mod known;
+mod link;
 mod task;
 
 pub(crate) use task::Peers;

@@ -3,7 +3,7 @@
 use super::{
     News,
     fetch::{Fault, Fetcher},
-    known::Known,
+    link::Link,
 };
 use crate::{
     actor::Message,
@@ -19,9 +19,7 @@ use tandem_actor::{Mailbox, Queued, take_lowest_priority};
 use tandem_admission::{TRANSACTION_BYTES_MAX, pooled_hash};
 use tandem_bus::Subscription;
 use tandem_primitives::{B256, Bytes};
-use tandem_proto::peer_sessions::{
-    Announcement, Error, Gossip, Misconduct, PeerId, TransactionPeer,
-};
+use tandem_proto::peer_sessions::{Announcement, Error, Misconduct, PeerId};
 use tokio::{
     sync::mpsc::Receiver,
     task::JoinSet,
@@ -30,29 +28,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-/// Time between looks for due requests.
+/// Time between looks for due requests, and for room for news.
 const TICK: Duration = Duration::from_millis(50);
 /// Ticks between looks for announcements that led to nothing.
 const EXPIRE_TICKS: u32 = 200;
-/// Hashes that a peer is known to know.
-const KNOWN_MAX: usize = 1 << 13;
-/// Announcements of one message: the specification's recommendation.
-const ANNOUNCEMENTS_MAX: usize = 4096;
-/// Bytes of transactions sent in full in one message, go-ethereum's `maxTxPacketSize`.
-const PACKET_BYTES_MAX: usize = 100 << 10;
-/// Bytes of a transaction that is sent in full, go-ethereum's `txMaxBroadcastSize`.
-const DIRECT_BYTES_MAX: usize = 4096;
 /// Highest known type of a transaction.
 const KIND_MAX: u8 = 4;
 /// Type of blob transactions.
 const BLOB_TYPE: u8 = 3;
 
 type Answer = (PeerId, Result<Vec<Bytes>, Error>);
-
-struct Link {
-    peer: Arc<dyn TransactionPeer>,
-    known: Known,
-}
 
 /// State of the task.
 pub(crate) struct Peers {
@@ -100,7 +85,13 @@ impl Peers {
                     let _ = self.actor.try_send(Message::Head);
                 }
                 heard = news.recv() => match heard {
-                    Some(news) => self.hear(news.take()),
+                    Some(first) => {
+                        self.hear(first.take());
+                        // What came together goes out together.
+                        if news.is_empty() {
+                            self.flush();
+                        }
+                    }
                     None => return,
                 },
                 Some(answer) = self.answers.join_next(), if !self.answers.is_empty() => {
@@ -114,6 +105,7 @@ impl Peers {
                         self.fetcher.expire(self.shared.now());
                     }
                     self.compare_sessions();
+                    self.flush();
                     self.ask();
                 }
             }
@@ -152,12 +144,10 @@ impl Peers {
                 continue;
             }
             self.fetcher.join(id);
-            let mut link = Link { peer, known: Known::new(KNOWN_MAX) };
-            let all: Vec<_> = {
-                let pool = self.shared.pool.lock();
-                pool.all().filter(|(pending, _)| *pending).map(|(_, tx)| tx.clone()).collect()
-            };
-            link.announce(&all.iter().collect::<Vec<_>>());
+            let mut link = Link::new(peer);
+            let pool = self.shared.pool.lock();
+            let pending = pool.all().filter(|(pending, _)| *pending);
+            pending.for_each(|(_, tx)| link.offer(tx, false));
             self.links.insert(id, link);
         }
     }
@@ -168,15 +158,13 @@ impl Peers {
         links.shuffle(&mut self.rng);
         let directs = ((links.len() as f64).sqrt() as usize).max(1);
         for (index, link) in links.into_iter().enumerate() {
-            let unknown: Vec<_> =
-                transactions.iter().filter(|tx| !link.known.has(&tx.hash)).collect();
-            let is_direct = |tx: &&&Arc<Pooled>| {
-                index < directs && tx.sidecar.is_none() && tx.raw.len() <= DIRECT_BYTES_MAX
-            };
-            let (full, hashes): (Vec<_>, Vec<_>) = unknown.iter().partition(is_direct);
-            link.send_full(&full);
-            link.announce(&hashes);
+            transactions.iter().for_each(|tx| link.offer(tx, index < directs));
         }
+    }
+
+    /// Sends what waits for peers.
+    fn flush(&mut self) {
+        self.links.values_mut().for_each(Link::flush);
     }
 
     fn announced(&mut self, peer: PeerId, announcements: Vec<Announcement>) {
@@ -186,7 +174,7 @@ impl Peers {
         let now = self.shared.now();
         for announcement in announcements {
             let Announcement { kind, bytes, hash } = announcement;
-            link.known.add(&hash);
+            link.knows(&hash);
             let bytes_max = match kind {
                 BLOB_TYPE => self.shared.network_bytes_max,
                 _ => TRANSACTION_BYTES_MAX as u64,
@@ -206,7 +194,7 @@ impl Peers {
         let mut link = self.links.get_mut(&peer);
         for (hash, judgment) in judged {
             if let Some(link) = &mut link {
-                link.known.add(hash);
+                link.knows(hash);
             }
             self.fetcher.judged(now, &peer, hash, *judgment);
         }
@@ -256,49 +244,5 @@ impl Peers {
             return self.judged(id, &undecided);
         }
         self.ask();
-    }
-}
-
-impl Link {
-    fn send(&self, gossip: Gossip) {
-        if let Err(error) = self.peer.send(gossip) {
-            counter!(metrics::DROPPED_NEWS).increment(1);
-            debug!(%error, "news for a peer dropped");
-        }
-    }
-
-    /// Sends transactions in full.
-    fn send_full(&mut self, transactions: &[&Arc<Pooled>]) {
-        let (mut packet, mut bytes) = (Vec::new(), 0);
-        for tx in transactions {
-            if bytes + tx.raw.len() > PACKET_BYTES_MAX {
-                self.send(Gossip::Transactions(std::mem::take(&mut packet)));
-                bytes = 0;
-            }
-            self.known.add(&tx.hash);
-            bytes += tx.raw.len();
-            packet.push(tx.raw.clone());
-        }
-        if !packet.is_empty() {
-            let sent = transactions.len() as u64;
-            counter!(metrics::ANNOUNCED, "direction" => "full").increment(sent);
-            self.send(Gossip::Transactions(packet));
-        }
-    }
-
-    /// Sends hashes of transactions.
-    fn announce(&mut self, transactions: &[&Arc<Pooled>]) {
-        for part in transactions.chunks(ANNOUNCEMENTS_MAX) {
-            let announcement = |tx: &&Arc<Pooled>| Announcement {
-                kind: tx.kind,
-                bytes: tx.network_bytes as u64,
-                hash: tx.hash,
-            };
-            part.iter().for_each(|tx| {
-                self.known.add(&tx.hash);
-            });
-            counter!(metrics::ANNOUNCED, "direction" => "out").increment(part.len() as u64);
-            self.send(Gossip::Announcements(part.iter().map(announcement).collect()));
-        }
     }
 }
