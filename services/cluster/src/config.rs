@@ -114,7 +114,7 @@ impl Config {
         config.peer_table.mailbox_capacity = 16;
         config.peer_table.contacts_max = 1_000;
         config.tx_pool.intake_threads = 1;
-        config.tx_pool.intake_max = 64;
+        config.tx_pool.intake_max = 1024;
         config
     }
 

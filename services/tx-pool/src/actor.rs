@@ -3,9 +3,8 @@
 
 use crate::{
     blobs::BlobReferences,
-    chain::{Head, way},
+    chain::{Head, Passed, RecentBlocks},
     error::Error,
-    included::Contents,
     intake::{Intake, Origin, count},
     journal::Journal,
     locals::Locals,
@@ -22,12 +21,14 @@ use std::{
 };
 use tandem_actor::{Inbox, Received, take_lowest_priority};
 use tandem_admission::{Market, Refused, SenderAccount};
-use tandem_chain::Block;
 use tandem_primitives::{Address, B256, Bytes};
 use tracing::{debug, info, warn};
 
 /// Time between looks at ages, at lost events and at the journal.
 const TICK: Duration = Duration::from_secs(1);
+
+/// Type of blob transactions.
+const BLOB_TYPE: u8 = 3;
 
 /// Transactions that peers are told of together.
 const PROMOTED_MAX: usize = 512;
@@ -52,6 +53,8 @@ pub(crate) enum Message {
     Later(Bytes),
     /// The head may have moved.
     Head,
+    /// The head has moved, and the sender waits until the pool stands on it: until this is dropped.
+    Stand(crossbeam_channel::Sender<()>),
     Stop,
 }
 
@@ -59,6 +62,7 @@ pub(crate) struct Actor {
     shared: Arc<Shared>,
     intake: Intake,
     head: Head,
+    recent: RecentBlocks,
     references: BlobReferences,
     locals: Locals,
     journal: Option<Journal>,
@@ -88,6 +92,7 @@ impl Actor {
             shared,
             intake,
             head,
+            recent: RecentBlocks::default(),
             references: BlobReferences::default(),
             locals,
             journal,
@@ -117,6 +122,7 @@ impl Actor {
                     }
                     Message::Later(raw) => self.later.push(raw),
                     Message::Head => self.follow(),
+                    Message::Stand(_waiting) => self.follow(),
                     Message::Stop => return self.keep_journal_short(),
                 },
                 Received::Idle => {}
@@ -296,7 +302,7 @@ impl Actor {
 
     /// Goes from one head to the next: what is in blocks leaves, what is in none any more returns.
     fn walk(&mut self, from: &Head) {
-        let way = match way(&*self.shared.chain, from.id, self.head.id) {
+        let way = match self.recent.way(&*self.shared.chain, from.id, self.head.id) {
             Ok(way) => way,
             Err(error) => {
                 debug!(%error, "blocks between heads not known");
@@ -305,14 +311,13 @@ impl Actor {
         };
         let mut included = HashSet::new();
         for block in &way.added {
-            included.extend(block.transaction_hashes.iter().copied());
-            let contents = Contents::of(block);
-            for hash in &contents.transactions {
+            included.extend(block.hashes.iter().copied());
+            for hash in &block.contents.transactions {
                 if let Some(tx) = self.shared.pool.lock().get(hash) {
                     self.references.set_aside(block.id.number, tx.clone());
                 }
             }
-            self.references.included.note(block.id, block.header.parent_hash, contents);
+            self.references.included.note(block.id, block.parent, block.contents.clone());
         }
         self.stand_on_head();
         for block in way.removed.iter().rev() {
@@ -320,8 +325,8 @@ impl Actor {
         }
     }
 
-    fn return_transactions(&mut self, block: &Block, included: &HashSet<B256>) {
-        for (index, hash) in block.transaction_hashes.iter().enumerate() {
+    fn return_transactions(&mut self, block: &Passed, included: &HashSet<B256>) {
+        for (hash, raw) in block.hashes.iter().zip(&block.raw) {
             if included.contains(hash) {
                 continue;
             }
@@ -333,10 +338,7 @@ impl Actor {
                     Ok(added) => self.added(added),
                     Err(_) => self.left(&[tx]),
                 }
-            } else if !block.transactions[index].is_eip4844()
-                && self.again.len() < AGAIN_MAX
-                && let Some(raw) = block.raw_transactions.get(index)
-            {
+            } else if raw.first() != Some(&BLOB_TYPE) && self.again.len() < AGAIN_MAX {
                 self.again.push_back((raw.clone(), Origin::Reorg));
             }
         }

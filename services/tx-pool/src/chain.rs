@@ -1,9 +1,10 @@
 //! Chain that the pool follows, and the way from one head to the next.
 
-use std::sync::Arc;
+use crate::included::Contents;
+use std::{collections::HashMap, sync::Arc};
 use tandem_admission::SenderAccount;
 use tandem_chain::{Block, ChainSpec};
-use tandem_primitives::{Address, B256, BlockId, BlockNumber};
+use tandem_primitives::{Address, B256, BlockId, BlockNumber, Bytes};
 
 /// Largest number of blocks between two heads on either branch whose transactions are looked at. A
 /// longer way moves nonces and balances only, as in go-ethereum.
@@ -54,50 +55,84 @@ pub trait ChainReads: Send + Sync + 'static {
     fn is_syncing(&self) -> bool;
 }
 
-/// Blocks between two heads.
+/// Transactions of a block near the head.
+pub(crate) struct Passed {
+    pub id: BlockId,
+    pub parent: B256,
+    /// Hashes of all transactions.
+    pub hashes: Arc<[B256]>,
+    /// EIP-2718 bytes of all transactions.
+    pub raw: Vec<Bytes>,
+    /// Transactions with blobs.
+    pub contents: Contents,
+}
+
+impl Passed {
+    fn of(block: &Block) -> Self {
+        Self {
+            id: block.id,
+            parent: block.header.parent_hash,
+            hashes: block.transaction_hashes.clone(),
+            raw: block.raw_transactions.clone(),
+            contents: Contents::of(block),
+        }
+    }
+}
+
+/// Blocks on the way from one head to another.
 #[derive(Default)]
 pub(crate) struct Way {
     /// Blocks that left the canonical chain, the highest first.
-    pub removed: Vec<Block>,
+    pub removed: Vec<Arc<Passed>>,
     /// Blocks that joined it, the highest first.
-    pub added: Vec<Block>,
+    pub added: Vec<Arc<Passed>>,
 }
 
-/// Returns the way from one head to another. It has only the new head if it is longer than
-/// [`DEPTH_MAX`], or a block on it is not known.
-pub(crate) fn way(chain: &dyn ChainReads, from: BlockId, to: BlockId) -> Result<Way, ChainError> {
-    let Some(head) = chain.block(to.hash)? else { return Ok(Way::default()) };
-    let mut way = Way { removed: Vec::new(), added: vec![head] };
-    let (mut old, mut new) = (from, to);
-    while old.hash != new.hash {
-        let is_new = new.number >= old.number;
-        let blocks = if is_new { &mut way.added } else { &mut way.removed };
-        let is_first = is_new && new.hash == to.hash;
-        if !is_first {
-            let hash = if is_new { new.hash } else { old.hash };
-            match chain.block(hash)? {
-                Some(block) if (blocks.len() as u64) < DEPTH_MAX => blocks.push(block),
-                _ => {
-                    way.removed.clear();
-                    way.added.truncate(1);
-                    return Ok(way);
-                }
-            }
+/// Blocks that were on the canonical chain lately. They are remembered, because the chain drops a
+/// branch as soon as finality excludes it, and its transactions are to return.
+#[derive(Default)]
+pub(crate) struct RecentBlocks(HashMap<B256, Arc<Passed>>);
+
+impl RecentBlocks {
+    /// Returns the way from one head to another. It has only the new head if it is longer than
+    /// [`DEPTH_MAX`], or a block on it is not known.
+    pub fn way(
+        &mut self,
+        chain: &dyn ChainReads,
+        from: BlockId,
+        to: BlockId,
+    ) -> Result<Way, ChainError> {
+        let mut way = Way::default();
+        let (mut old, mut new) = (from, to);
+        while old.hash != new.hash {
+            let is_new = new.number >= old.number;
+            let (at, blocks) = match is_new {
+                true => (&mut new, &mut way.added),
+                false => (&mut old, &mut way.removed),
+            };
+            let known = self.block(chain, at.hash)?;
+            let Some(block) = known.filter(|_| (blocks.len() as u64) < DEPTH_MAX) else {
+                way.removed.clear();
+                way.added.truncate(1);
+                break;
+            };
+            *at = BlockId::new(block.id.number.saturating_sub(1), block.parent);
+            blocks.push(block);
         }
-        let Some(last) = blocks.last() else { break };
-        let parent = BlockId::new(last.id.number.saturating_sub(1), last.header.parent_hash);
-        if is_new {
-            new = parent
-        } else {
-            old = parent
+        for block in &way.added {
+            self.0.insert(block.id.hash, block.clone());
         }
-        if last.id.number == 0 {
-            break;
-        }
+        self.0.retain(|_, block| block.id.number + DEPTH_MAX > to.number);
+        Ok(way)
     }
-    // A head further back on its own branch adds nothing.
-    if new.hash == to.hash {
-        way.added.clear();
+
+    fn block(&self, chain: &dyn ChainReads, hash: B256) -> Result<Option<Arc<Passed>>, ChainError> {
+        if let Some(known) = self.0.get(&hash) {
+            return Ok(Some(known.clone()));
+        }
+        Ok(chain.block(hash)?.map(|block| Arc::new(Passed::of(&block))))
     }
-    Ok(way)
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ use crate::{
     service::Shared,
 };
 use ::metrics::counter;
-use crossbeam_channel::{Receiver, select};
+use crossbeam_channel::{Receiver, bounded, select};
 use std::{
     sync::{
         Arc,
@@ -282,13 +282,15 @@ impl Worker {
 
     fn batch(&self, job: Queued<Job<Batch>>, queues: &Queues) {
         let Job { what: Batch { peer, transactions }, _place } = job.take();
+        let hashes: Vec<_> = transactions.iter().map(|raw| pooled_hash(raw)).collect();
+        let has = hashes.iter().copied().flatten().collect();
+        self.shared.tell_peers(News::Has(peer.id(), has));
         let mut judged = Vec::with_capacity(transactions.len());
-        for raw in transactions {
+        for (raw, hash) in transactions.into_iter().zip(hashes) {
             self.take_locals(queues);
             if self.stopping.is_cancelled() {
                 return;
             }
-            let hash = pooled_hash(&raw);
             let error = match self.check(&raw, hash, false) {
                 Ok(Checked { is_known: true, .. }) => None,
                 Ok(Checked { tx, .. }) => {
@@ -320,7 +322,11 @@ impl Worker {
 
     /// Checks a transaction of a user of this node or of a peer.
     fn check(&self, raw: &Bytes, hash: Option<B256>, is_local: bool) -> Result<Checked, Error> {
-        let shared = &self.shared;
+        let (shared, chain) = (&self.shared, &self.shared.chain);
+        let head = chain.head()?;
+        if head.id != shared.head().id {
+            self.wait_for_head();
+        }
         let is_plain = |hash| shared.pool.lock().get(&hash).is_some_and(|it| it.sidecar.is_none());
         if hash.is_some_and(is_plain) {
             return Err(PoolError::AlreadyKnown.into());
@@ -330,8 +336,6 @@ impl Worker {
         if let Some(known) = known {
             return self.check_known(known, submitted);
         }
-        let chain = &shared.chain;
-        let head = chain.head()?;
         let sender = check(chain.spec(), &head.header, &submitted, shared.tip_min)?;
         let account = chain.account(head.id.hash, sender)?;
         check_account(&submitted.transaction, &account)?;
@@ -342,6 +346,16 @@ impl Worker {
         }
         self.verify(&tx, submitted.sidecar)?;
         Ok(Checked { tx, is_known: false })
+    }
+
+    /// Waits until the pool stands on the chain's head. Otherwise a transaction that returns with a
+    /// reorg would look unknown.
+    fn wait_for_head(&self) {
+        let (waiting, followed) = bounded::<()>(0);
+        if self.actor.send(Message::Stand(waiting)).is_ok() {
+            // Ends when the actor drops its end.
+            let _ = followed.recv();
+        }
     }
 
     /// Has the blobs of a pooled transaction verified again, if they came in another form or

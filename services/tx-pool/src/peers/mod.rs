@@ -34,6 +34,8 @@ pub(crate) enum News {
     Pending(Vec<Arc<Pooled>>),
     /// A peer announced transactions.
     Announced(PeerId, Vec<Announcement>),
+    /// A peer sent transactions, so it need not be told of them.
+    Has(PeerId, Vec<B256>),
     /// Transactions of a peer were judged.
     Judged(PeerId, Vec<(B256, Judgment)>),
     /// A session began or ended.
@@ -46,6 +48,7 @@ impl News {
         match self {
             Self::Pending(all) => all.is_empty(),
             Self::Announced(_, all) => all.is_empty(),
+            Self::Has(_, all) => all.is_empty(),
             Self::Judged(_, all) => all.is_empty(),
             Self::Sessions => false,
         }

@@ -28,10 +28,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-/// Time between looks for due requests, and for room for news.
-const TICK: Duration = Duration::from_millis(50);
+/// Time between looks for due requests, and between messages with news for one peer.
+const TICK: Duration = Duration::from_millis(25);
 /// Ticks between looks for announcements that led to nothing.
-const EXPIRE_TICKS: u32 = 200;
+const EXPIRE_TICKS: u32 = 400;
 /// Highest known type of a transaction.
 const KIND_MAX: u8 = 4;
 /// Type of blob transactions.
@@ -85,13 +85,7 @@ impl Peers {
                     let _ = self.actor.try_send(Message::Head);
                 }
                 heard = news.recv() => match heard {
-                    Some(first) => {
-                        self.hear(first.take());
-                        // What came together goes out together.
-                        if news.is_empty() {
-                            self.flush();
-                        }
-                    }
+                    Some(news) => self.hear(news.take()),
                     None => return,
                 },
                 Some(answer) = self.answers.join_next(), if !self.answers.is_empty() => {
@@ -117,6 +111,11 @@ impl Peers {
         match news {
             News::Pending(transactions) => self.offer(&transactions),
             News::Announced(peer, announcements) => self.announced(peer, announcements),
+            News::Has(peer, hashes) => {
+                if let Some(link) = self.links.get_mut(&peer) {
+                    hashes.iter().for_each(|hash| link.knows(hash));
+                }
+            }
             News::Judged(peer, judged) => self.judged(peer, &judged),
             News::Sessions => {}
         }
@@ -191,11 +190,7 @@ impl Peers {
 
     fn judged(&mut self, peer: PeerId, judged: &[(B256, Judgment)]) {
         let now = self.shared.now();
-        let mut link = self.links.get_mut(&peer);
         for (hash, judgment) in judged {
-            if let Some(link) = &mut link {
-                link.knows(hash);
-            }
             self.fetcher.judged(now, &peer, hash, *judgment);
         }
         self.ask();
