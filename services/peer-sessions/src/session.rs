@@ -40,7 +40,7 @@ use tandem_rlpx::{
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::{JoinSet, spawn_blocking},
-    time::{Instant, interval, sleep, timeout},
+    time::{Instant, interval, interval_at, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -228,7 +228,7 @@ async fn run(
     let bucket = f64::from(config.messages_per_second_max);
     tasks.spawn(read_all(reader, incoming_sender, message_bytes_max.clone(), read, bucket));
     let (mut ping, mut range_tick) = (
-        interval(config.ping()),
+        interval_at(Instant::now() + config.ping(), config.ping()),
         interval(Duration::from_secs(config.range_update_secs.max(1).into())),
     );
     let mut told_range = chain.borrow_and_update().range;

@@ -60,6 +60,7 @@ impl Error {
         match self {
             Self::Sidecar(_) => true,
             Self::Rule(Refused::Malformed(error)) => malformed(error),
+            Self::Rule(Refused::Commitments { .. } | Refused::VersionedHash { .. }) => true,
             _ => false,
         }
     }
@@ -69,9 +70,13 @@ impl Error {
         matches!(self, Self::NoVerdict(_) | Self::Chain(_) | Self::Overloaded)
     }
 
-    /// Returns whether the same transaction would be refused again.
+    /// Returns whether the same transaction would be refused again for long.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Rule(_) | Self::Pool(_)) && !self.is_of_blobs()
+        match self {
+            Self::Rule(_) => !self.is_of_blobs(),
+            Self::Pool(error) => !error.depends_on_others(),
+            _ => false,
+        }
     }
 }
 

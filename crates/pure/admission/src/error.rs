@@ -28,6 +28,20 @@ pub enum Refused {
         /// The EVM's reason.
         reason: String,
     },
+    /// The sidecar has not one commitment for each versioned hash.
+    #[error("invalid sidecar: expected {want} commitments, got {got}")]
+    Commitments {
+        /// Number of commitments.
+        got: usize,
+        /// Number of versioned hashes.
+        want: usize,
+    },
+    /// A commitment does not hash to its versioned hash.
+    #[error("invalid sidecar: blob {blob}: the commitment does not belong to the versioned hash")]
+    VersionedHash {
+        /// Position of the blob.
+        blob: usize,
+    },
     /// The transaction pays less than this node asks for.
     #[error("transaction gas price below minimum: gas tip cap {tip}, minimum needed {min}")]
     TipTooLow {
@@ -68,6 +82,8 @@ impl Refused {
             Self::Oversized { .. } => "oversized",
             Self::Rule(error) => error.kind(),
             Self::Execution { rule, .. } => rule.kind(),
+            Self::Commitments { .. } => "sidecar_count",
+            Self::VersionedHash { .. } => "versioned_hash",
             Self::TipTooLow { .. } => "tip_too_low",
             Self::NonceTooLow { .. } => TransactionRule::NonceTooLow.kind(),
             Self::SenderHasCode => TransactionRule::SenderHasCode.kind(),

@@ -2,8 +2,9 @@
 
 use crate::{Fees, Refused, Submitted, cost, rank::BLOB_PRICE_MIN};
 use alloy_consensus::{Header, Transaction as _, transaction::SignerRecoverable};
+use alloy_eips::eip4844::kzg_to_versioned_hash;
 use alloy_evm::{EvmEnv, FromRecoveredTx, eth::EthEvmBuilder};
-use alloy_primitives::{Address, U256};
+use alloy_primitives::{Address, B256, U256};
 use revm::{
     context::{
         ContextSetters, TxEnv,
@@ -12,7 +13,9 @@ use revm::{
     database_interface::EmptyDB,
     handler::{EthFrame, Handler, MainnetHandler},
 };
-use tandem_chain::{BlockError, ChainSpec, Transaction, TransactionRule, validate_transaction};
+use tandem_chain::{
+    BlockError, ChainSpec, Point, Transaction, TransactionRule, validate_transaction,
+};
 
 /// Maximum bytes of a transaction without its blobs: go-ethereum's `txMaxSize`. Blocks may contain
 /// longer transactions.
@@ -78,7 +81,25 @@ pub fn check(
     // From Amsterdam on, a transfer to the sender itself costs less (EIP-2780).
     evm.ctx.tx.caller = sender;
     handler.validate_initial_tx_gas(&mut evm).map_err(refusal)?;
+    if let Some(sidecar) = &submitted.sidecar {
+        check_commitments(transaction, &sidecar.commitments)?;
+    }
     Ok(sender)
+}
+
+/// Checks that the commitments are those that the transaction names. It costs a hash for each, so
+/// it comes before rules of the pool, and says who sent a sidecar that is none.
+fn check_commitments(transaction: &Transaction, commitments: &[Point]) -> Result<(), Refused> {
+    let hashes = transaction.blob_versioned_hashes().unwrap_or_default();
+    let (got, want) = (commitments.len(), hashes.len());
+    if got != want {
+        return Err(Refused::Commitments { got, want });
+    }
+    let differs = |(commitment, hash): (&Point, &B256)| kzg_to_versioned_hash(commitment) != *hash;
+    match commitments.iter().zip(hashes).position(differs) {
+        Some(blob) => Err(Refused::VersionedHash { blob }),
+        None => Ok(()),
+    }
 }
 
 /// Checks a transaction against its sender's account.

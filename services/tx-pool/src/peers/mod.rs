@@ -1,7 +1,7 @@
 //! Transactions to and from peers: what they offer is fetched, what is new here is offered to them.
 //!
-//! * **Offers.** A new pending transaction is sent in full to a random few, the square root of the
-//!   number of peers, if it is small and has no blobs. All other peers that are not known to have it
+//! * **Offers.** A new pending transaction is sent in full to a few peers, the square root of their
+//!   number, if it is small and has no blobs. All other peers that are not known to have it
 //!   get its hash. A new peer gets the hashes of all pending transactions.
 //! * **Fetches** ([`fetch`]). Each peer is asked for what it announced, one request at a time. An
 //!   answer must have what was asked for, in the announced type and size.

@@ -13,8 +13,12 @@ use crate::{
     service::Shared,
 };
 use ::metrics::counter;
-use rand::{SeedableRng, rngs::SmallRng, seq::SliceRandom};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
 use tandem_actor::{Mailbox, Queued, take_lowest_priority};
 use tandem_admission::{TRANSACTION_BYTES_MAX, pooled_hash};
 use tandem_bus::Subscription;
@@ -48,7 +52,8 @@ pub(crate) struct Peers {
     changes: u64,
     fetcher: Fetcher,
     answers: JoinSet<Answer>,
-    rng: SmallRng,
+    /// Draws the peers of a sender, in a way that no sender can foretell.
+    lots: RandomState,
 }
 
 impl Peers {
@@ -61,7 +66,7 @@ impl Peers {
             changes: 0,
             fetcher: Fetcher::new(),
             answers: JoinSet::new(),
-            rng: SmallRng::from_os_rng(),
+            lots: RandomState::new(),
         }
     }
 
@@ -151,13 +156,18 @@ impl Peers {
         }
     }
 
-    /// Offers new transactions to all peers that are not known to have them.
+    /// Offers new transactions to all peers that are not known to have them. The peers that get a
+    /// transaction in full depend on its sender, so that a sender's transactions stay in order.
     fn offer(&mut self, transactions: &[Arc<Pooled>]) {
-        let mut links: Vec<_> = self.links.values_mut().collect();
-        links.shuffle(&mut self.rng);
-        let directs = ((links.len() as f64).sqrt() as usize).max(1);
-        for (index, link) in links.into_iter().enumerate() {
-            transactions.iter().for_each(|tx| link.offer(tx, index < directs));
+        let directs = ((self.links.len() as f64).sqrt() as usize).max(1);
+        for tx in transactions {
+            let lot = |id: &PeerId| self.lots.hash_one((tx.sender, id));
+            let mut lots: Vec<_> = self.links.keys().map(lot).collect();
+            lots.sort_unstable();
+            let last = lots.get(directs - 1).or(lots.last()).copied().unwrap_or_default();
+            for (id, link) in &mut self.links {
+                link.offer(tx, self.lots.hash_one((tx.sender, id)) <= last);
+            }
         }
     }
 

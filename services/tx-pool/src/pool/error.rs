@@ -97,6 +97,20 @@ impl PoolError {
         }
     }
 
+    /// Returns whether the transaction is refused for the sake of others in the pool, or for lack of
+    /// those in front of it, which may change at any time.
+    pub fn depends_on_others(&self) -> bool {
+        matches!(
+            self,
+            Self::NonceTooHigh { .. }
+                | Self::AccountLimit { .. }
+                | Self::AddressReserved { .. }
+                | Self::DelegatedGap { .. }
+                | Self::DelegatedLimit
+                | Self::AuthorityReserved { .. }
+        )
+    }
+
     /// Returns whether the transaction may be accepted later without a change of its own: the pool
     /// may have room, or the conflicting transactions may have left.
     pub fn is_temporary(&self) -> bool {

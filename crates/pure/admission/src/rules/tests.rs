@@ -1,6 +1,6 @@
 use super::*;
 use crate::decode;
-use alloy_consensus::{SignableTransaction, TxEip1559, TxEip7702, TxLegacy};
+use alloy_consensus::{SignableTransaction, TxEip1559, TxEip4844, TxEip7702, TxLegacy};
 use alloy_eips::{eip2718::Encodable2718, eip7702::Authorization};
 use alloy_primitives::{Bytes, Signature, TxKind, U256};
 use proptest::prelude::*;
@@ -108,6 +108,34 @@ fn setting_code_needs_an_authorization() {
     transaction.authorization_list.push(authorization.into_signed(signature));
     checked(&transaction).unwrap();
     assert_eq!(crate::authorities(&signed(transaction).transaction).len(), 1);
+}
+
+#[test]
+fn a_sidecar_has_the_commitments_that_the_transaction_names() {
+    let commitments = [[1; 48], [2; 48]];
+    let transaction = TxEip4844 {
+        chain_id: 7,
+        gas_limit: 21_000,
+        max_fee_per_gas: 10,
+        max_priority_fee_per_gas: 1,
+        max_fee_per_blob_gas: 1,
+        blob_versioned_hashes: commitments.iter().map(|it| kzg_to_versioned_hash(it)).collect(),
+        ..TxEip4844::default()
+    };
+    let signature = Signature::new(U256::ONE, U256::from(6), true);
+    let transaction = Transaction::from(transaction.into_signed(signature));
+    let checked = |commitments: &[[u8; 48]]| {
+        let (blob, proof) = (vec![0; tandem_chain::BLOB_BYTES], [[3; 48]]);
+        let parts: Vec<_> = commitments.iter().map(|it| (&blob[..], it, &proof[..])).collect();
+        let wrapper = tandem_chain::Wrapper::BlobProofs;
+        let bytes = crate::encode_network_form(&transaction.encoded_2718(), wrapper, &parts);
+        check(&spec(), &head(), &decode(&bytes).unwrap(), 1).map(drop)
+    };
+    assert_eq!(checked(&commitments), Ok(()));
+    let [one, other] = commitments;
+    assert_eq!(checked(&[one]), Err(Refused::Commitments { got: 1, want: 2 }));
+    assert_eq!(checked(&[one, one]), Err(Refused::VersionedHash { blob: 1 }));
+    assert_eq!(checked(&[other, one]), Err(Refused::VersionedHash { blob: 0 }));
 }
 
 #[test]
