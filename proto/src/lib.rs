@@ -30,4 +30,5 @@ pub mod peer_table;
 pub mod snap;
 pub mod storage;
 pub mod sync;
+pub mod tx_pool;
 pub mod wire;

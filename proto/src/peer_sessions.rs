@@ -9,7 +9,7 @@ use crate::{
     snap::{StateItems, StateRequest},
     storage::BlockRef,
 };
-use std::{net::SocketAddr, pin::Pin};
+use std::{net::SocketAddr, pin::Pin, sync::Arc};
 use tandem_primitives::{B256, B512, BlockNumber, Bytes};
 
 /// Identity of a peer: its uncompressed public key without the leading 0x04.
@@ -192,4 +192,63 @@ pub trait PeerSessionsApi: Send + Sync + 'static {
     /// Reports a peer's misconduct. Its session ends, and the peer gets no other for a while.
     /// Reporting a peer without a session is no error.
     fn report(&self, peer: PeerId, misconduct: Misconduct) -> Pending<()>;
+}
+
+/// Transaction that a peer has, and offers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Announcement {
+    /// Type of the transaction (EIP-2718).
+    pub kind: u8,
+    /// Bytes of its network form: with blobs, if it has any.
+    pub bytes: u64,
+    /// Its hash.
+    pub hash: B256,
+}
+
+/// News about transactions for a peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Gossip {
+    /// Transactions in full, none with blobs: EIP-2718 bytes.
+    Transactions(Vec<Bytes>),
+    /// Transactions that this node has, at most 4096.
+    Announcements(Vec<Announcement>),
+}
+
+/// A session's end for transactions. Calls never block.
+pub trait TransactionPeer: Send + Sync + 'static {
+    /// Returns the identity of the peer.
+    fn id(&self) -> PeerId;
+
+    /// Sends news, or drops them if the peer does not keep up.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], [`Error::Gone`].
+    fn send(&self, gossip: Gossip) -> Result<()>;
+
+    /// Asks for transactions, at most 256. The answer has them in their network form, without those
+    /// that the peer lacks; nothing in it is checked.
+    fn request(&self, hashes: Vec<B256>) -> Pending<Vec<Bytes>>;
+
+    /// Reports misconduct: the session ends, and the peer gets no other for a while.
+    fn report(&self, misconduct: Misconduct);
+}
+
+/// Service that exchanges transactions with peers, as the service of the sessions calls it. Only
+/// [`Self::pooled`] may block.
+pub trait TransactionExchange: Send + Sync + 'static {
+    /// Tells that a session was established.
+    fn joined(&self, peer: Arc<dyn TransactionPeer>);
+
+    /// Tells that a peer's session has ended.
+    fn left(&self, peer: &PeerId);
+
+    /// Hands over what a peer says that it has.
+    fn announced(&self, peer: &PeerId, announcements: Vec<Announcement>);
+
+    /// Hands over transactions that a peer sent without a request.
+    fn received(&self, peer: &PeerId, transactions: Vec<Bytes>);
+
+    /// Returns transactions for a peer, in their network form, without those that are not here. Ends
+    /// after about `bytes_max` bytes.
+    fn pooled(&self, hashes: &[B256], bytes_max: usize) -> Vec<Bytes>;
 }

@@ -24,7 +24,6 @@ struct Suite {
     other: &'static [(&'static str, &'static str)],
 }
 
-const NO_POOL: &str = "there is no pool of transactions";
 const NO_ETH72: &str = "it ends at once, as OK, without eth/72";
 
 const ETH: Suite = Suite {
@@ -45,15 +44,15 @@ const ETH: Suite = Suite {
         "GetBlockBodies",
         "GetReceipts",
         "GetLargeReceipts",
+        "LargeTxRequest",
+        "Transaction",
+        "InvalidTxs",
+        "NewPooledTxs",
+        "BlobViolations",
+        "TestBlobTxWithoutSidecar",
+        "TestBlobTxWithMismatchedSidecar",
     ],
     other: &[
-        ("LargeTxRequest", NO_POOL),
-        ("Transaction", NO_POOL),
-        ("InvalidTxs", NO_POOL),
-        ("NewPooledTxs", NO_POOL),
-        ("BlobViolations", NO_POOL),
-        ("TestBlobTxWithoutSidecar", NO_POOL),
-        ("TestBlobTxWithMismatchedSidecar", NO_POOL),
         ("BlobTxAvailabilityFailure", NO_ETH72),
         ("GetCells", NO_ETH72),
         ("BlobTxWithInvalidCells", NO_ETH72),
@@ -161,7 +160,7 @@ fn results_are_read_from_tap() {
 
 #[test]
 fn what_fails_and_what_is_in_no_list_is_a_fault() {
-    let suite = Suite { passing: &["A", "B"], other: &[("C", "no reason"), ("D", NO_POOL)], ..ETH };
+    let suite = Suite { passing: &["A", "B"], other: &[("C", "no reason"), ("D", NO_ETH72)], ..ETH };
     let good = [("A", true), ("B", true), ("C", false), ("D", true)];
     assert_eq!(suite.faults(&BTreeMap::from(good)), Vec::<String>::new());
     let bad = [("A", false), ("D", false), ("E", true)];

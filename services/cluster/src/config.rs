@@ -32,6 +32,8 @@ pub struct Config {
     pub peer_sessions: tandem_peer_sessions::Config,
     /// `[sync]`: blocks from peers
     pub sync: tandem_sync::Config,
+    /// `[tx_pool]`: transactions that are in no block
+    pub tx_pool: tandem_tx_pool::Config,
     /// `[tls]`: the certificates that identify services to each other over gRPC
     pub tls: TlsConfig,
     /// `[traces]`: which traces are exported
@@ -111,6 +113,8 @@ impl Config {
         config.blob_validator.refusals_max = 100;
         config.peer_table.mailbox_capacity = 16;
         config.peer_table.contacts_max = 1_000;
+        config.tx_pool.intake_threads = 1;
+        config.tx_pool.intake_max = 1024;
         config
     }
 
@@ -120,6 +124,7 @@ impl Config {
         self.storage_writer.datadir = datadir.to_owned();
         self.peer_table.datadir = datadir.to_owned();
         self.discovery.datadir = datadir.to_owned();
+        self.tx_pool.datadir = datadir.to_owned();
         self
     }
 

@@ -31,6 +31,7 @@ mod import;
 mod peer_methods;
 mod peers;
 mod policies;
+mod pool;
 mod profile;
 mod public;
 pub mod role;

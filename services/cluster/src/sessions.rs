@@ -17,7 +17,7 @@ use tandem_peer_sessions::{BlockSource, ChainStatus, Config, Deps, PeerSessions}
 use tandem_primitives::{B256, BlockId, Bytes};
 use tandem_proto::{
     event::CHAIN_HEAD,
-    peer_sessions::PeerSessionsApi,
+    peer_sessions::{PeerSessionsApi, TransactionExchange},
     peer_table::PeerTableApi,
     snap::{StateItems, StateRequest},
     storage::{self, BlockRecord, BlockRef, StorageApi},
@@ -35,6 +35,8 @@ pub(crate) struct Surroundings {
     pub(crate) key: NodeKey,
     /// Chain that peers see, and its blocks.
     pub(crate) storage: Arc<dyn StorageApi>,
+    /// Pool of transactions, if this process has one.
+    pub(crate) transactions: Option<Arc<dyn TransactionExchange>>,
     /// Gets the number of connected peers, and gives candidates.
     pub(crate) table: Arc<dyn PeerTableApi>,
     /// Bus with the events of the chain.
@@ -58,7 +60,7 @@ impl Sessions {
         port_moves: bool,
         within: Surroundings,
     ) -> Result<Self, Error> {
-        let Surroundings { key, storage, table, bus, look_every, fatal } = within;
+        let Surroundings { key, storage, transactions, table, bus, look_every, fatal } = within;
         // Heads are heard from before the first look on, so none is missed.
         let heads = bus.subscribe(CHAIN_HEAD);
         let chain = ChainReader::open(storage.clone())?;
@@ -68,6 +70,7 @@ impl Sessions {
             client: format!("{}/v{}", ClientInfo::NAME, env!("CARGO_PKG_VERSION")),
             chain: receiver.clone(),
             source: Arc::new(StoredBlocks(storage.clone())),
+            transactions: transactions.clone(),
             table: Some(table.clone()),
             fatal: fatal.clone(),
         };

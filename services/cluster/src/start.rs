@@ -2,6 +2,7 @@ use crate::{
     config::{Config, Ports},
     forks::follow_forks,
     peer_methods::MaybeSessions,
+    pool::start_pool,
     public::PublicReactor,
     role::{Access, Process, engine_router, http_router, require_storage},
     secret,
@@ -30,6 +31,7 @@ use tandem_rpc::TlsConfig;
 use tandem_storage_writer::{Report, StorageWriter};
 use tandem_sync::BlockSync;
 use tandem_telemetry::Telemetry;
+use tandem_tx_pool::TxPool;
 use tracing::warn;
 
 /// Reason why a cluster did not start.
@@ -47,6 +49,9 @@ pub enum Error {
     /// Sessions cannot listen, or their settings are invalid.
     #[error(transparent)]
     Sessions(#[from] tandem_peer_sessions::Error),
+    /// The pool of transactions cannot start.
+    #[error(transparent)]
+    TxPool(#[from] tandem_tx_pool::StartError),
     /// The position of the chain cannot be read.
     #[error("read the chain: {0}")]
     Storage(#[from] tandem_proto::storage::Error),
@@ -90,6 +95,7 @@ pub struct Cluster {
     workers: Arc<MultiproofWorkers>,
     executor: Arc<Executor>,
     blobs: Arc<BlobValidator>,
+    pool: Arc<TxPool>,
     peers: Arc<PeerTable>,
     sessions: Option<Sessions>,
     /// Discovery, and the thread that tells it the fork.
@@ -183,6 +189,13 @@ impl Cluster {
                 fatal: fatal.clone(),
             },
         )?;
+        let pool = start_pool(
+            config.tx_pool,
+            &executor.handle(),
+            blobs.clone(),
+            bus.clone(),
+            fatal.clone(),
+        )?;
         let peers = PeerTable::start(
             config.peer_table,
             tandem_peer_table::Deps { bus: bus.clone(), fatal: fatal.clone() },
@@ -192,6 +205,7 @@ impl Cluster {
                 // The identity of discovery, which announces the sessions' port.
                 key: tandem_discovery::load_or_create_node_key(&config.discovery.datadir)?,
                 storage: storage.clone(),
+                transactions: Some(pool.clone()),
                 table: peers.clone(),
                 bus: bus.clone(),
                 look_every: LOOK_EVERY,
@@ -236,6 +250,7 @@ impl Cluster {
             workers,
             executor,
             blobs,
+            pool,
             peers,
             sessions,
             discovery,
@@ -404,7 +419,9 @@ impl Cluster {
 
     /// Returns the process of these services, which stops them in the order of their dependencies.
     pub fn into_process(self) -> Process {
-        let Self { storage, workers, executor, blobs, peers, sessions, discovery, sync, .. } = self;
+        let Self {
+            storage, workers, executor, blobs, pool, peers, sessions, discovery, sync, ..
+        } = self;
         let mut process = self.process;
         if let Some(sync) = sync {
             process.at_end(move || sync.stop());
@@ -417,6 +434,7 @@ impl Cluster {
             process.at_end(move || sessions.stop());
         }
         process.at_end(move || peers.stop());
+        process.at_end(move || pool.stop());
         process.at_end(move || blobs.stop());
         process.at_end(move || executor.stop());
         process.at_end(move || workers.stop());

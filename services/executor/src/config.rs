@@ -32,11 +32,6 @@ pub struct Config {
     pub cache_codes: usize,
     /// Number of invalid blocks remembered, so that their children are refused unchecked.
     pub invalid_blocks: usize,
-    /// Bytes of blob transactions kept, including their blobs, which blob-validator holds.
-    /// blob-validator's `store_bytes_max` should not be smaller.
-    pub blob_pool_bytes_max: usize,
-    /// Seconds a blob transaction is kept. blob-validator's `store_seconds` should not be smaller.
-    pub blob_pool_seconds: u64,
     /// Gas limit that locally built blocks move towards.
     pub gas_limit_target: u64,
     /// Maximum gas of an `eth_call`.
@@ -79,8 +74,6 @@ impl Default for Config {
             cache_slots: 2_000_000,
             cache_codes: 20_000,
             invalid_blocks: 512,
-            blob_pool_bytes_max: 192 << 20,
-            blob_pool_seconds: 3600,
             gas_limit_target: 60_000_000,
             call_gas_max: 50_000_000,
             call_seconds_max: 5,

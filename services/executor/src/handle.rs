@@ -2,7 +2,6 @@
 
 use crate::{
     ahead::{listed::Listed, read_ahead::Prefetcher, senders::Senders},
-    blobs::{BlobPool, Contents},
     block::build::{BuiltPayload, PayloadAttributes, PayloadId},
     chain::Chain,
     engine::Message,
@@ -13,12 +12,16 @@ use crate::{
     status::{Condemned, ForkchoiceState, PayloadStatus, Status},
 };
 use metrics::histogram;
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 use tandem_actor::Mailbox;
 use tandem_bus::Bus;
 use tandem_chain::{Block, BlockError, ChainSpec, Payload, PayloadSidecar};
 use tandem_policy::{LivePolicies, Policies, StateReads};
 use tandem_primitives::{B256, BlockId};
+use tandem_proto::{blob_validator::BlobApi, tx_pool::TxPoolApi};
 use tokio::sync::{oneshot, watch};
 use tracing::{Instrument, Span, field::Empty, info_span};
 
@@ -31,7 +34,8 @@ pub struct Handle {
     prefetcher: Arc<Prefetcher>,
     policies: LivePolicies,
     bus: Bus,
-    blobs: Arc<BlobPool>,
+    blobs: Arc<dyn BlobApi>,
+    transactions: Arc<OnceLock<Arc<dyn TxPoolApi>>>,
     pools: Arc<CallPools>,
     prices: Arc<Prices>,
 }
@@ -50,8 +54,8 @@ pub struct Parts {
     pub policies: LivePolicies,
     /// The cluster's bus.
     pub bus: Bus,
-    /// The blob transactions that were sent.
-    pub blobs: Arc<BlobPool>,
+    /// The blobs of transactions.
+    pub blobs: Arc<dyn BlobApi>,
     /// The threads that serve users.
     pub pools: Arc<CallPools>,
 }
@@ -67,6 +71,7 @@ impl Handle {
             policies,
             bus,
             blobs,
+            transactions: Arc::default(),
             pools,
             prices: Arc::default(),
         }
@@ -87,9 +92,20 @@ impl Handle {
         &self.prices
     }
 
-    /// Returns the pool of submitted blob transactions and their blobs.
-    pub fn blobs(&self) -> &Arc<BlobPool> {
+    /// Returns blob-validator, which holds the blobs of transactions.
+    pub fn blobs(&self) -> &Arc<dyn BlobApi> {
         &self.blobs
+    }
+
+    /// Has JSON-RPC send transactions to this pool, and look for them there. The pool reads the
+    /// chain, so it starts after the executor. Only the first call has an effect.
+    pub fn use_pool(&self, pool: Arc<dyn TxPoolApi>) {
+        let _ = self.transactions.set(pool);
+    }
+
+    /// Returns the place of the pool of transactions, empty without one.
+    pub(crate) fn pool(&self) -> &Arc<OnceLock<Arc<dyn TxPoolApi>>> {
+        &self.transactions
     }
 
     /// Returns the policies of future blocks, for reading and for changing.
@@ -150,8 +166,6 @@ impl Handle {
             let block =
                 info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
             let block = Arc::new(block);
-            let (id, parent) = (block.id, block.header.parent_hash);
-            let contents = Contents::of(&block);
             // The engine goes first. On few cores, the work begun here would take the free ones.
             let senders = Senders::new(block.clone());
             let (shared, given) = (senders.share(), block.clone());
@@ -163,7 +177,7 @@ impl Handle {
             if reads != StateReads::OneByOne && !is_listed {
                 prefetcher.start(&block, shared);
             }
-            Ok::<_, BlockError>((id, parent, contents, status))
+            Ok::<_, BlockError>(status)
         });
         match given.await? {
             Err(error @ BlockError::BlockHash { .. }) => {
@@ -172,13 +186,7 @@ impl Handle {
             // The payload's actual hash is unknown, so its valid ancestor is unknown too
             // (cancun.md, `engine_newPayloadV3`: latestValidHash is null).
             Err(error) => Ok(PayloadStatus::invalid(None, error.describe())),
-            Ok((id, parent, contents, status)) => {
-                let status = status.await??;
-                if status.status == Status::Valid {
-                    self.blobs.note(id, parent, contents);
-                }
-                Ok(status)
-            }
+            Ok(status) => status.await?,
         }
     }
 
@@ -291,10 +299,6 @@ impl Handle {
             Ok(_) => self.chain.wanted.set(None),
             // Nothing was decided.
             Err(_) => {}
-        }
-        if status == Status::Valid.as_str() {
-            let forkchoice = self.chain.tree.read().forkchoice();
-            self.blobs.follow(forkchoice);
         }
         result
     }

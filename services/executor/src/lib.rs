@@ -23,7 +23,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ahead;
-mod blobs;
 mod block;
 mod chain;
 mod config;
@@ -47,9 +46,7 @@ pub mod internals {
     };
 }
 
-pub use blobs::{BlobPool, SendError, any_network_form_bytes_max, network_form_bytes_max};
 pub use block::build::{BuiltPayload, PayloadAttributes, PayloadId};
-pub use block::execute::broken_rule;
 pub use chain::{BlockTag, Chain};
 pub use config::Config;
 pub use engine::Deps;

@@ -31,9 +31,6 @@ pub const LAYER_BYTES: &str = "tandem_executor_layer_bytes";
 pub const LAYER_COPIES: &str = "tandem_executor_layer_copies_total";
 pub const CACHE_ENTRIES: &str = "tandem_executor_cache_entries";
 pub const CACHE_BYTES: &str = "tandem_executor_cache_bytes";
-pub const BLOB_TRANSACTIONS: &str = "tandem_executor_blob_transactions_total";
-pub const BLOB_POOL_TRANSACTIONS: &str = "tandem_executor_blob_pool_transactions";
-pub const BLOB_POOL_BYTES: &str = "tandem_executor_blob_pool_bytes";
 pub const RECOMMITTED: &str = "tandem_executor_recommitted_blocks_total";
 pub const HEAD: &str = "tandem_executor_head_block";
 
@@ -112,13 +109,6 @@ pub fn describe() {
     );
     describe_gauge!(CACHE_ENTRIES, Unit::Count, "Values of the base that are cached, by kind");
     describe_gauge!(CACHE_BYTES, Unit::Bytes, "Memory of those values, by kind");
-    describe_counter!(
-        BLOB_TRANSACTIONS,
-        Unit::Count,
-        "Transactions sent, by outcome: accepted, or the rule they break"
-    );
-    describe_gauge!(BLOB_POOL_TRANSACTIONS, Unit::Count, "Blob transactions kept");
-    describe_gauge!(BLOB_POOL_BYTES, Unit::Bytes, "Bytes of those with their blobs");
     describe_gauge!(HEAD, Unit::Count, "Number of the canonical head");
 }
 

@@ -2,7 +2,6 @@
 
 use crate::{
     ahead::{predict::Prediction, read_ahead::Prefetcher},
-    blobs::BlobPool,
     config::Config,
     engine::{Deps, Engine, Message},
     error::Error,
@@ -38,7 +37,6 @@ impl Executor {
         let (engine, chain) = Engine::open(config, deps, prediction.clone())?;
         let spawned = running.spawn("engine", move || engine.run(&inbox));
         spawned.map_err(Error::thread("engine"))?;
-        let blobs = Arc::new(BlobPool::new(&pool_config, chain.clone(), blobs));
         let pools = Arc::new(CallPools::start(&pool_config)?);
         let recent = chain.recent.clone();
         let handle = Handle::new(Parts {

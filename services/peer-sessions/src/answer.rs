@@ -30,10 +30,6 @@ pub(crate) fn answer(source: &dyn BlockSource, request: Message, parts: bool) ->
             let lists = fill(&hashes, SOFT, |hash| Some(source.access_list(hash)));
             Message::BlockAccessLists { id, lists }
         }
-        // There is no pool yet, so it has none of them.
-        Message::GetPooledTransactions { id, .. } => {
-            Message::PooledTransactions { id, transactions: Vec::new() }
-        }
         _ => return None,
     };
     Some(answer)

@@ -1,7 +1,6 @@
 //! The calls that other services make: which sessions there are, fetches, and reports.
 
-use crate::{metrics, service::PeerSessions, session::Peer};
-use ::metrics::counter;
+use crate::{service::PeerSessions, session::Peer};
 use std::future::ready;
 use tandem_proto::{
     limits::SESSIONS_MAX,
@@ -26,11 +25,7 @@ impl PeerSessionsApi for PeerSessions {
     }
 
     fn report(&self, peer: PeerId, misconduct: Misconduct) -> Pending<()> {
-        counter!(metrics::REPORTS, "misconduct" => misconduct.name()).increment(1);
-        self.ban(peer);
-        if let Some(peer) = self.peer(&peer) {
-            peer.dismiss(reason(misconduct));
-        }
+        self.shared().report_id(peer, misconduct);
         Box::pin(ready(Ok(())))
     }
 }
@@ -53,7 +48,7 @@ fn described(peer: &Peer) -> Session {
 }
 
 /// Returns what a reported peer is told.
-fn reason(misconduct: Misconduct) -> DisconnectReason {
+pub(crate) fn reason(misconduct: Misconduct) -> DisconnectReason {
     match misconduct {
         Misconduct::Invalid => DisconnectReason::Protocol,
         Misconduct::Useless => DisconnectReason::Useless,

@@ -13,6 +13,8 @@
 //!   [`PeerSessionsApi`](tandem_proto::peer_sessions::PeerSessionsApi).
 //! * **Inputs.** Connections; [`ChainStatus`] of the own chain; peers to dial, from the
 //!   configuration and from peer-table.
+//! * **Transactions** go to and come from a
+//!   [`TransactionExchange`](tandem_proto::peer_sessions::TransactionExchange), the pool.
 //! * **Outputs.** Answers; the number of connected peers, for peer-table. Callers in other
 //!   processes call over gRPC ([`grpc`]).
 //! * **Overload.** A connection beyond a limit is closed before a byte is read. A handshake has one
@@ -43,6 +45,7 @@ mod service;
 mod session;
 mod snap;
 mod table;
+mod transactions;
 
 pub use chain::{BlockSource, ChainStatus, StatusError};
 pub use config::{Config, check};

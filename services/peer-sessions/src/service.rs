@@ -2,6 +2,7 @@
 
 use crate::{
     admission::Admission,
+    api,
     bans::Bans,
     chain::{BlockSource, ChainStatus},
     config::{Config, check, static_peers, trusted_peers},
@@ -11,6 +12,7 @@ use crate::{
     metrics,
     session::{Peer, PeerInfo, Surroundings, session},
     table,
+    transactions::PoolLink,
 };
 use ::metrics::{counter, gauge};
 use std::{
@@ -26,7 +28,10 @@ use std::{
 use tandem_actor::{Running, take_lowest_priority};
 use tandem_discv4::{NodeKey, PublicKey};
 use tandem_eth_wire::{eth::Version, snap};
-use tandem_proto::{peer_sessions::Direction, peer_table::PeerTableApi};
+use tandem_proto::{
+    peer_sessions::{Direction, Misconduct, TransactionExchange},
+    peer_table::PeerTableApi,
+};
 use tandem_rlpx::{DisconnectReason, Hello, Offer};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -49,6 +54,8 @@ pub struct Deps {
     pub chain: watch::Receiver<ChainStatus>,
     /// Blocks for peers.
     pub source: Arc<dyn BlockSource>,
+    /// Pool of transactions, if there is one.
+    pub transactions: Option<Arc<dyn TransactionExchange>>,
     /// peer-table, or a client of it: gets the number of connected peers, and gives candidates.
     pub table: Option<Arc<dyn PeerTableApi>>,
     /// Token cancelled when a thread panics.
@@ -114,6 +121,7 @@ impl PeerSessions {
             offers,
             chain: deps.chain,
             source: deps.source,
+            transactions: deps.transactions,
             changed,
             stopping: running.stopping().clone(),
             config,
@@ -148,9 +156,8 @@ impl PeerSessions {
         lock(&self.shared.peers).get(id).cloned()
     }
 
-    /// Refuses sessions to a node for a while.
-    pub(crate) fn ban(&self, id: PublicKey) {
-        self.shared.ban(id);
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Dials a peer, and dials it again whenever its session has ended.
@@ -171,6 +178,7 @@ pub(crate) struct Shared {
     offers: Vec<Offer>,
     chain: watch::Receiver<ChainStatus>,
     source: Arc<dyn BlockSource>,
+    transactions: Option<Arc<dyn TransactionExchange>>,
     admission: Mutex<Admission>,
     dialler: Mutex<Dialler>,
     bans: Mutex<Bans>,
@@ -207,6 +215,22 @@ impl Shared {
             counter!(metrics::BANNED).increment(1);
             lock(&self.bans).add(self.now(), id);
         }
+    }
+
+    /// Ends the session with a peer for its misconduct, and refuses others for a while.
+    pub(crate) fn report_id(&self, id: PublicKey, misconduct: Misconduct) {
+        counter!(metrics::REPORTS, "misconduct" => misconduct.name()).increment(1);
+        self.ban(id);
+        let peer = lock(&self.peers).get(&id).cloned();
+        if let Some(peer) = peer {
+            peer.dismiss(api::reason(misconduct));
+        }
+    }
+
+    /// Ends this session for the peer's misconduct, as [`Self::report_id`] does.
+    pub(crate) fn report(&self, peer: &Peer, misconduct: Misconduct) {
+        self.report_id(peer.info().id, misconduct);
+        peer.dismiss(api::reason(misconduct));
     }
 
     /// Says that the number of sessions may have changed.
@@ -337,6 +361,7 @@ impl Shared {
         let around = Surroundings {
             config: self.config.clone(),
             source: self.source.clone(),
+            transactions: self.transactions.clone(),
             chain: self.chain.clone(),
             stopping: self.stopping.clone(),
         };
@@ -397,11 +422,14 @@ impl EstablishedGuard {
         let id = peer.info().id;
         let sessions = {
             let mut peers = lock(&shared.peers);
-            peers.insert(id, peer);
+            peers.insert(id, peer.clone());
             peers.len()
         };
         gauge!(metrics::SESSIONS).set(sessions as f64);
         shared.signal();
+        if let Some(pool) = &shared.transactions {
+            pool.joined(Arc::new(PoolLink { peer, shared: shared.clone() }));
+        }
         Self { shared, id }
     }
 }
@@ -415,5 +443,8 @@ impl Drop for EstablishedGuard {
         };
         gauge!(metrics::SESSIONS).set(sessions as f64);
         self.shared.signal();
+        if let Some(pool) = &self.shared.transactions {
+            pool.left(&self.id);
+        }
     }
 }

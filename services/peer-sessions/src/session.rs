@@ -8,6 +8,7 @@ use crate::{
     error::SessionError,
     link::{EMPTY, FAREWELL, Greeting, Link, Reader, Snap, UNASKED_BYTES_MAX, Writer},
     metrics, snap as state,
+    transactions::{News, Transactions, tell},
 };
 use ::metrics::histogram;
 use std::{
@@ -29,7 +30,7 @@ use tandem_eth_wire::{
 };
 use tandem_primitives::Bytes;
 use tandem_proto::{
-    peer_sessions::{Direction, Error, Fetch, Fetched},
+    peer_sessions::{Direction, Error, Fetch, Fetched, TransactionExchange},
     snap::{StateItems, StateRequest},
     storage::BlockRef,
 };
@@ -39,7 +40,7 @@ use tandem_rlpx::{
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::{JoinSet, spawn_blocking},
-    time::{Instant, interval, sleep, timeout},
+    time::{Instant, interval, interval_at, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -69,6 +70,7 @@ pub struct Peer {
     info: Arc<PeerInfo>,
     range: watch::Receiver<BlockRange>,
     requests: TaskSender<(Fetch, Reply)>,
+    news: TaskSender<News>,
     dismissal: mpsc::Sender<DisconnectReason>,
 }
 
@@ -96,6 +98,14 @@ impl Peer {
             tandem_actor::SendError::Closed => Error::Gone,
         })?;
         answer.await.unwrap_or(Err(Error::Gone))
+    }
+
+    /// Tells the session news of the pool, if it keeps up.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], [`Error::Gone`].
+    pub(crate) fn tell(&self, news: News) -> Result<(), Error> {
+        tell(&self.news, news)
     }
 
     /// Ends the session, and tells the peer this reason.
@@ -135,6 +145,7 @@ fn check(fetch: &Fetch, peer: &PeerInfo) -> Result<(), Error> {
 pub(crate) struct Surroundings {
     pub(crate) config: Config,
     pub(crate) source: Arc<dyn BlockSource>,
+    pub(crate) transactions: Option<Arc<dyn TransactionExchange>>,
     pub(crate) chain: watch::Receiver<ChainStatus>,
     pub(crate) stopping: CancellationToken,
 }
@@ -147,11 +158,13 @@ pub(crate) fn session(
     around: Surroundings,
 ) -> (Peer, impl Future<Output = SessionError>) {
     let (requests, asked) = task_queue("peer-session-requests", around.config.requests_max);
+    let (news, told) = task_queue("peer-session-news", around.config.outgoing_capacity);
     let (range_sender, range) = watch::channel(greeting.status.range);
     let (dismissal, dismissed) = mpsc::channel(1);
-    let peer = Peer { info: Arc::new(info), range, requests, dismissal };
-    let inbox = Inbox { asked, dismissed };
-    let work = run(link, greeting, range_sender, inbox, around);
+    let transactions = Transactions::new(around.transactions.clone(), info.id);
+    let peer = Peer { info: Arc::new(info), range, requests, news, dismissal };
+    let inbox = Inbox { asked, told, dismissed };
+    let work = run(link, greeting, range_sender, inbox, (around, transactions));
     (peer, work)
 }
 
@@ -161,6 +174,7 @@ type Reply = oneshot::Sender<Result<Fetched, Error>>;
 /// Messages from this process to a session.
 struct Inbox {
     asked: mpsc::Receiver<Queued<(Fetch, Reply)>>,
+    told: mpsc::Receiver<Queued<News>>,
     dismissed: mpsc::Receiver<DisconnectReason>,
 }
 
@@ -188,6 +202,7 @@ struct Session {
     range: watch::Sender<BlockRange>,
     outgoing: TaskSender<Outgoing>,
     pending: HashMap<u64, Pending>,
+    transactions: Transactions,
     next_id: u64,
     /// Content of a message that is accepted now.
     message_bytes_max: Arc<AtomicUsize>,
@@ -200,10 +215,10 @@ async fn run(
     greeting: Greeting,
     range: watch::Sender<BlockRange>,
     inbox: Inbox,
-    around: Surroundings,
+    (around, transactions): (Surroundings, Transactions),
 ) -> SessionError {
-    let Surroundings { config, source, mut chain, stopping } = around;
-    let Inbox { mut asked, mut dismissed } = inbox;
+    let Surroundings { config, source, mut chain, stopping, .. } = around;
+    let Inbox { mut asked, mut told, mut dismissed } = inbox;
     let Link { reader, mut writer } = link;
     let message_bytes_max = Arc::new(AtomicUsize::new(UNASKED_BYTES_MAX));
     let (incoming_sender, mut incoming) = mpsc::channel(1);
@@ -213,10 +228,10 @@ async fn run(
     let bucket = f64::from(config.messages_per_second_max);
     tasks.spawn(read_all(reader, incoming_sender, message_bytes_max.clone(), read, bucket));
     let (mut ping, mut range_tick) = (
-        interval(config.ping()),
+        interval_at(Instant::now() + config.ping(), config.ping()),
         interval(Duration::from_secs(config.range_update_secs.max(1).into())),
     );
-    let mut told = chain.borrow_and_update().range;
+    let mut told_range = chain.borrow_and_update().range;
     let mut session = Session {
         version: greeting.version,
         shared: greeting.shared,
@@ -226,6 +241,7 @@ async fn run(
         range,
         outgoing,
         pending: HashMap::new(),
+        transactions,
         next_id: 1,
         message_bytes_max,
         answers: JoinSet::new(),
@@ -257,6 +273,9 @@ async fn run(
                         None => Err(SessionError::Local(DisconnectReason::Requested)),
                     }
                 }
+                Some(news) = told.recv(), if session.transactions.has_room() => {
+                    session.pass_on(news.take()).await
+                }
                 () = overdue => {
                     session.give_up();
                     Err(SessionError::Timeout("answer"))
@@ -264,8 +283,8 @@ async fn run(
                 _ = ping.tick() => session.send(PING, EMPTY.to_vec()).await,
                 _ = range_tick.tick() => {
                     let now = chain.borrow_and_update().range;
-                    if now == told { Ok(()) } else {
-                        told = now;
+                    if now == told_range { Ok(()) } else {
+                        told_range = now;
                         session.tell(&Message::BlockRangeUpdate(now)).await
                     }
                 }
@@ -379,6 +398,19 @@ impl Session {
         self.tell(&message).await
     }
 
+    /// Passes news of the pool on to the peer. Gossip is dropped while the peer does not read.
+    async fn pass_on(&mut self, news: News) -> Result<(), SessionError> {
+        let (message, is_request) = self.transactions.message(self.next_id, news);
+        if is_request {
+            self.next_id += 1;
+            self.message_bytes_max.store(MESSAGE_BYTES_MAX, Relaxed);
+            return self.tell(&message).await;
+        }
+        let (id, content) = (self.shared.first_id + message.number(), message.encode(self.version));
+        let _ = self.outgoing.try_send(Outgoing { id, content, sent: None });
+        Ok(())
+    }
+
     fn await_answer(&mut self, id: u64, fetch: Fetch, reply: Reply) {
         self.pending.insert(id, Pending { fetch, reply, sent: Instant::now() });
         self.message_bytes_max.store(MESSAGE_BYTES_MAX, Relaxed);
@@ -390,11 +422,13 @@ impl Session {
             // The asker may have gone.
             let _ = pending.reply.send(Err(Error::Timeout));
         }
+        self.transactions.give_up();
     }
 
     /// Waits until the oldest request is overdue.
     fn overdue(&self) -> impl Future<Output = ()> + use<> {
-        let oldest = self.pending.values().map(|pending| pending.sent).min();
+        let sent = self.pending.values().map(|pending| pending.sent);
+        let oldest = sent.chain(self.transactions.oldest()).min();
         let deadline = oldest.map(|sent| sent + self.config.request());
         async move {
             match deadline {
@@ -428,16 +462,30 @@ impl Session {
                 self.range.send_replace(range);
                 Ok(())
             }
-            // There is no pool yet that would take them.
-            Message::Transactions(_) | Message::Announcements(_) => Ok(()),
+            Message::Transactions(transactions) => self.transactions.received(transactions),
+            Message::Announcements(announcements) => {
+                self.transactions.announced(announcements);
+                Ok(())
+            }
             Message::BlockHeaders { id, headers } => self.take(id, Fetched::Headers(headers)),
             Message::BlockBodies { id, bodies } => self.take(id, Fetched::Bodies(bodies)),
             Message::Receipts { id, incomplete, blocks } => {
                 self.take(id, Fetched::Receipts { incomplete, blocks })
             }
             Message::BlockAccessLists { id, lists } => self.take(id, Fetched::AccessLists(lists)),
-            Message::PooledTransactions { .. } => {
-                Err(SessionError::Unexpected("transactions that were not asked for"))
+            Message::PooledTransactions { id, transactions } => {
+                self.transactions.take(id, transactions)?;
+                self.expect_less();
+                Ok(())
+            }
+            Message::GetPooledTransactions { id, hashes } => {
+                let (first_id, version) = (self.shared.first_id, self.version);
+                let read = self.transactions.answer(id, hashes);
+                self.answer(move |_| {
+                    let answer = read();
+                    Ok((first_id + answer.number(), answer.encode(version)))
+                });
+                Ok(())
             }
             request => {
                 let (first_id, version) = (self.shared.first_id, self.version);
@@ -470,14 +518,19 @@ impl Session {
         Ok(())
     }
 
+    /// Refuses long messages again once no request is under way.
+    fn expect_less(&self) {
+        if self.pending.is_empty() && self.transactions.is_idle() {
+            self.message_bytes_max.store(UNASKED_BYTES_MAX, Relaxed);
+        }
+    }
+
     /// Hands an answer to its asker.
     fn take(&mut self, id: u64, answer: Fetched) -> Result<(), SessionError> {
         let Some(pending) = self.pending.remove(&id) else {
             return Err(SessionError::Unexpected("answer that was not asked for"));
         };
-        if self.pending.is_empty() {
-            self.message_bytes_max.store(UNASKED_BYTES_MAX, Relaxed);
-        }
+        self.expect_less();
         if !fits(&pending.fetch, &answer) {
             return Err(SessionError::Unexpected("answer to another request"));
         }

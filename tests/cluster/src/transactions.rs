@@ -10,6 +10,7 @@ use alloy_consensus::{
     TxLegacy,
 };
 use alloy_eips::{
+    eip2718::Encodable2718,
     eip2930::{AccessList, AccessListItem},
     eip7702::{Authorization, SignedAuthorization},
 };
@@ -58,6 +59,41 @@ impl Signer {
 pub fn signers() -> &'static [Signer] {
     static SIGNERS: OnceLock<Vec<Signer>> = OnceLock::new();
     SIGNERS.get_or_init(|| (0..KEYS).map(Signer::new).collect())
+}
+
+/// Transfer of one wei from an account with a known key.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    /// Transaction in the form of EIP-2718.
+    pub raw: Bytes,
+    /// Hash of the transaction.
+    pub hash: B256,
+    /// Sender.
+    pub sender: Address,
+    /// Recipient.
+    pub to: Address,
+}
+
+impl Transfer {
+    /// Signs a transfer with the key of this number, for this nonce. It pays a tip for each gas, in
+    /// wei, and at most 100 gwei.
+    pub fn new(key: usize, nonce: u64, tip: u128) -> Self {
+        let (signer, to) = (&signers()[key], Address::repeat_byte(0x70));
+        let transaction = TxEip1559 {
+            chain_id: CHAIN_ID,
+            nonce,
+            gas_limit: 21_000,
+            max_fee_per_gas: 100_000_000_000,
+            max_priority_fee_per_gas: tip,
+            to: TxKind::Call(to),
+            value: U256::from(1),
+            ..TxEip1559::default()
+        };
+        let signature = signer.sign(transaction.signature_hash());
+        let signed = TxEnvelope::from(transaction.into_signed(signature));
+        let (raw, hash) = (signed.encoded_2718().into(), *signed.tx_hash());
+        Self { raw, hash, sender: signer.address, to }
+    }
 }
 
 /// Effect of a transaction.

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     Config, Error, Ports, follow_policies,
     peer_methods::{MaybeSessions, admin_methods, net_methods},
+    pool::start_pool,
     public::PublicReactor,
     secret,
     sync::start_sync,
@@ -22,11 +23,12 @@ use std::{
     },
     time::Duration,
 };
+use tandem_admission::{any_network_form_bytes_max, network_form_bytes_max};
 use tandem_auth::Secret;
 use tandem_blob_validator_client as blobs;
 use tandem_bus::MissingBucket;
 use tandem_executor::{
-    Deps, Executor, Handle, any_network_form_bytes_max, network_form_bytes_max,
+    Deps, Executor, Handle,
     rpc::{self, ClientInfo},
 };
 use tandem_http::{Gate, Hosts, Limits, Origins};
@@ -40,12 +42,14 @@ use tandem_peer_sessions_client as peer_sessions;
 use tandem_policy::LivePolicies;
 use tandem_proto::{
     access,
+    limits::BLOBS_PER_BUNDLE_MAX,
     multiproof::ProofApi,
     storage::{ExecutorAddress, is_host},
 };
 use tandem_rpc::Identity;
 use tandem_storage_writer_client as storage_writer;
 use tandem_sync::BlockSync;
+use tandem_tx_pool::TxPool;
 use tokio::{net::TcpListener, runtime, task::spawn_blocking};
 use tracing::{error, info};
 
@@ -134,12 +138,23 @@ pub async fn executor(
     let settings = config.executor.clone();
     let running = Arc::<Running>::default();
     let (seen, deps, taking) = (running.clone(), services.deps.clone(), standby.clone());
-    let (sessions, sync) = (services.sessions.clone(), config.sync);
+    let (sessions, sync, pool) = (services.sessions.clone(), config.sync, config.tx_pool);
     process.beside(async move {
-        let fatal = deps.fatal.clone();
+        let (fatal, blobs, bus) = (deps.fatal.clone(), deps.blobs.clone(), deps.bus.clone());
         let Some(executor) = taking.take_over(settings, deps).await else { return };
         let handle = executor.handle();
         let _ = seen.executor.set(executor);
+        let (chain, stop) = (handle.clone(), fatal.clone());
+        let starting = spawn_blocking(move || start_pool(pool, &chain, blobs, bus, stop));
+        match starting.await {
+            Ok(Ok(pool)) => drop(seen.pool.set(pool)),
+            Ok(Err(error)) => {
+                error!(%error, "the pool of transactions cannot start");
+                return fatal.cancel();
+            }
+            // The process ends.
+            Err(_) => return,
+        }
         if let Some(sessions) = sessions.clone() {
             // A state is downloaded only by the process that has the database.
             match start_sync(sync, &handle, sessions, None, fatal.clone()) {
@@ -183,6 +198,7 @@ fn serve(
 #[derive(Default)]
 struct Running {
     executor: OnceLock<Arc<Executor>>,
+    pool: OnceLock<Arc<TxPool>>,
     /// Sync, if there is a peer-sessions.
     sync: OnceLock<Arc<BlockSync>>,
 }
@@ -272,6 +288,9 @@ impl Services {
             if let Some(sync) = running.sync.get() {
                 sync.stop();
             }
+            if let Some(pool) = running.pool.get() {
+                pool.stop();
+            }
             if let Some(executor) = running.executor.get() {
                 executor.stop();
             }
@@ -330,7 +349,7 @@ impl Access {
     fn gates(&self, name: &str, secret: Secret) -> Gates {
         let engine = Limits::engine().with_hosts(self.engine.clone());
         let http = Limits::public()
-            .with_room_for(any_network_form_bytes_max())
+            .with_room_for(any_network_form_bytes_max(BLOBS_PER_BUNDLE_MAX))
             .with_hosts(self.http.clone())
             .with_origins(self.origins.clone());
         Gates { engine: Gate::engine(name, secret, engine), http: Gate::public(name, http) }
@@ -359,7 +378,7 @@ pub(crate) fn http_router(
     sessions: &MaybeSessions,
 ) -> Router {
     let limits = Limits::public()
-        .with_room_for(network_form_bytes_max(handle.spec()))
+        .with_room_for(network_form_bytes_max(handle.spec(), BLOBS_PER_BUNDLE_MAX))
         .with_hosts(access.http.clone())
         .with_origins(access.origins.clone());
     let mut methods = rpc::eth_methods(handle, client);

@@ -68,6 +68,7 @@ pub async fn peer_sessions(
         move || Surroundings {
             key: key.clone(),
             storage: storage.clone(),
+            transactions: None,
             table: table.clone(),
             bus: bus.clone(),
             look_every: LOOK_EVERY,

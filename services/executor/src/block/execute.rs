@@ -26,12 +26,13 @@ use alloy_evm::{
     eth::{EthBlockExecutionCtx, EthBlockExecutor, EthTxResult},
 };
 use alloy_primitives::{B256, Bloom};
-use revm::{context::result::InvalidTransaction, context_interface::Cfg as _};
+use revm::context_interface::Cfg as _;
 use std::{
     borrow::Cow,
     sync::Arc,
     time::{Duration, Instant},
 };
+use tandem_admission::broken_rule;
 use tandem_chain::{
     AccessList, Block, BlockError, BlockRules, ChainSpec, Fork, Outcome, Receipt, ReceiptBuilder,
     Transaction, TransactionRule,
@@ -340,24 +341,4 @@ fn transaction_rule(error: &BlockValidationError) -> TransactionRule {
         _ => None,
     };
     invalid.map_or(TransactionRule::Other, broken_rule)
-}
-
-/// Returns the broken rule for revm's reason.
-pub fn broken_rule(invalid: &InvalidTransaction) -> TransactionRule {
-    match invalid {
-        InvalidTransaction::NonceTooLow { .. } => TransactionRule::NonceTooLow,
-        InvalidTransaction::NonceTooHigh { .. } => TransactionRule::NonceTooHigh,
-        InvalidTransaction::NonceOverflowInTransaction => TransactionRule::NonceMax,
-        InvalidTransaction::RejectCallerWithCode => TransactionRule::SenderHasCode,
-        InvalidTransaction::LackOfFundForMaxFee { .. } => TransactionRule::InsufficientFunds,
-        InvalidTransaction::OverflowPaymentInTransaction => TransactionRule::CostOverflow,
-        InvalidTransaction::GasPriceLessThanBasefee => TransactionRule::FeeCapBelowBaseFee,
-        InvalidTransaction::PriorityFeeGreaterThanMaxFee => TransactionRule::TipAboveFeeCap,
-        InvalidTransaction::BlobGasPriceGreaterThanMax { .. } => TransactionRule::BlobFeeCapTooLow,
-        InvalidTransaction::CallGasCostMoreThanGasLimit { .. } => TransactionRule::IntrinsicGas,
-        InvalidTransaction::GasFloorMoreThanGasLimit { .. } => TransactionRule::FloorGas,
-        InvalidTransaction::CreateInitCodeSizeLimit => TransactionRule::InitcodeSize,
-        InvalidTransaction::CallerGasLimitMoreThanBlock => TransactionRule::BlockGasLeft,
-        _ => TransactionRule::Other,
-    }
 }

@@ -20,9 +20,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 use tandem_chain::{ChainSpec, Fork};
 use tandem_http::{Answer, Methods, Params, Streamed, off_reactor, required, to_result};
 use tandem_http::{RpcError, code};
+use tandem_proto::blob_validator::{self, StoredBlob};
 use tracing::{debug, warn};
 
 /// Methods listed by `engine_exchangeCapabilities`, except itself, as specified.
@@ -237,10 +239,18 @@ async fn get_blobs(engine: Handle, version: Version, params: Params) -> Streamed
     if service == Service::Unable {
         return version.unable(hashes.len());
     }
-    match engine.blobs().get(&hashes).await {
+    match stored_blobs(&engine, &hashes).await {
         Ok(blobs) => version.answer(blobs),
         Err(_) => version.unable(hashes.len()),
     }
+}
+
+async fn stored_blobs(
+    engine: &Handle,
+    hashes: &[B256],
+) -> Result<Vec<Option<Arc<StoredBlob>>>, blob_validator::Error> {
+    let blobs = engine.blobs().get_blobs(hashes).await;
+    blobs.inspect_err(|error| warn!(%error, "blobs cannot be read"))
 }
 
 async fn head_fork(engine: &Handle) -> Result<Fork, RpcError> {
@@ -264,7 +274,7 @@ async fn get_cells(engine: Handle, params: Params) -> Streamed {
     if service == Service::Unable {
         return Version::V3.unable(hashes.len());
     }
-    match engine.blobs().get(&hashes).await {
+    match stored_blobs(&engine, &hashes).await {
         Ok(blobs) => get_blob_cells::answer(blobs, indices).await,
         Err(_) => Version::V3.unable(hashes.len()),
     }

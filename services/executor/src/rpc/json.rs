@@ -130,9 +130,9 @@ impl<'a> BlockJson<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TransactionJson<'a> {
-    block_hash: B256,
-    block_number: Quantity<u64>,
-    block_timestamp: Quantity<u64>,
+    block_hash: Option<B256>,
+    block_number: Option<Quantity<u64>>,
+    block_timestamp: Option<Quantity<u64>>,
     from: Address,
     gas: Quantity<u64>,
     gas_price: Quantity<u128>,
@@ -146,7 +146,7 @@ pub(super) struct TransactionJson<'a> {
     input: &'a Bytes,
     nonce: Quantity<u64>,
     to: Option<Address>,
-    transaction_index: Quantity<u64>,
+    transaction_index: Option<Quantity<u64>>,
     value: Quantity<U256>,
     #[serde(rename = "type")]
     kind: Quantity<u8>,
@@ -186,6 +186,18 @@ impl<'a> TransactionJson<'a> {
         hash: B256,
         from: Address,
     ) -> Self {
+        Self {
+            block_hash: Some(block.id.hash),
+            block_number: Some(Quantity(block.id.number)),
+            block_timestamp: Some(Quantity(block.timestamp)),
+            gas_price: Quantity(transaction.effective_gas_price(block.base_fee)),
+            transaction_index: Some(Quantity(index)),
+            ..Self::pooled(transaction, hash, from)
+        }
+    }
+
+    /// Renders a transaction that is in no block.
+    pub(super) fn pooled(transaction: &'a Transaction, hash: B256, from: Address) -> Self {
         let signature = transaction.signature();
         let parity = u8::from(signature.v());
         let is_typed = !transaction.is_legacy();
@@ -208,12 +220,12 @@ impl<'a> TransactionJson<'a> {
             list.iter().map(render).collect()
         });
         Self {
-            block_hash: block.id.hash,
-            block_number: Quantity(block.id.number),
-            block_timestamp: Quantity(block.timestamp),
+            block_hash: None,
+            block_number: None,
+            block_timestamp: None,
             from,
             gas: Quantity(transaction.gas_limit()),
-            gas_price: Quantity(transaction.effective_gas_price(block.base_fee)),
+            gas_price: Quantity(transaction.max_fee_per_gas()),
             max_fee_per_gas: tip.map(|_| Quantity(transaction.max_fee_per_gas())),
             max_priority_fee_per_gas: tip.map(Quantity),
             max_fee_per_blob_gas: transaction.max_fee_per_blob_gas().map(Quantity),
@@ -221,7 +233,7 @@ impl<'a> TransactionJson<'a> {
             input: transaction.input(),
             nonce: Quantity(transaction.nonce()),
             to: transaction.to(),
-            transaction_index: Quantity(index),
+            transaction_index: None,
             value: Quantity(transaction.value()),
             kind: Quantity(transaction.ty()),
             access_list: transaction.access_list(),

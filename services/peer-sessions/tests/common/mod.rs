@@ -230,6 +230,7 @@ impl Node {
             client: "tandem/test".to_owned(),
             chain: receiver,
             source: blocks,
+            transactions: None,
             table,
             fatal: fatal.clone(),
         };

@@ -236,7 +236,7 @@ async fn what_is_wrong_with_the_transaction_is_said_before_its_blobs_are_looked_
         ("nonce_too_high", blob_transaction(0, &one, |tx| tx.nonce = 16)),
         ("nonce_max", blob_transaction(0, &one, |tx| tx.nonce = u64::MAX)),
         ("insufficient_funds", blob_transaction(0, &one, |tx| tx.value = ether * U256::from(1000))),
-        ("cost_overflow", blob_transaction(0, &one, |tx| tx.value = U256::MAX)),
+        ("insufficient_funds", blob_transaction(0, &one, |tx| tx.value = U256::MAX)),
         ("signature", {
             // The valid signature, changed to a high `s` (EIP-2).
             let transaction = blob_transaction(0, &one, |_| {});
@@ -274,21 +274,6 @@ async fn what_is_wrong_with_the_transaction_is_said_before_its_blobs_are_looked_
     }
     let status = node.blob_status().await;
     assert_eq!((status.verified, status.hits, status.stored_blobs), (0, 0, 0));
-    node.stop_and_verify().await;
-}
-
-/// There is no pool for other transactions, and accepting them without effect would be a lie.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transactions_without_blobs_are_refused_with_a_reason() {
-    let (mut builder, mut node) = start(Fork::Osaka).await;
-    let block = builder.build(builder.genesis(), 7, tandem_cluster_tests::Contents::Everything);
-    let others = block.payload.transactions.iter().filter(|raw| raw[0] != 3);
-    let mut types = std::collections::BTreeSet::new();
-    for raw in others {
-        types.insert(raw[0].min(0xc0));
-        assert_eq!(reason(send(&mut node, raw).await), "type_not_supported");
-    }
-    assert_eq!(types.len(), 4, "every other type: {types:?}");
     node.stop_and_verify().await;
 }
 
@@ -374,7 +359,12 @@ async fn blobs_in_a_block_leave_when_it_is_final() {
     assert_eq!(stored(&node).await, 3);
     node.import(&last).await;
     head(&mut node, &last, again.hash).await;
-    assert_eq!(stored(&node).await, 1, "the one that waits");
+    // The pool hears of the head by an event.
+    let begin = std::time::Instant::now();
+    while stored(&node).await != 1 {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "one waits, two are final");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
     assert_eq!(get_blobs(&mut node, 3, &hashes).await.unwrap(), json!([null, null]));
     let status = node.blob_status().await;
     assert_eq!(

@@ -21,6 +21,7 @@ mod metric_catalogue;
 mod mutations;
 mod payload_shapes;
 mod policies;
+mod pool;
 mod proof_stream;
 mod random_walk;
 mod reorgs;

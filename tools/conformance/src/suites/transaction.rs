@@ -22,11 +22,11 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use serde::Deserialize;
 use serde_json::json;
 use std::{collections::BTreeMap, convert::Infallible, fmt, path::Path, sync::Arc};
+use tandem_admission::broken_rule;
 use tandem_chain::{
     Block, BlockError, ChainSpec, Fork, Payload, PayloadSidecar, TransactionRule, recover_senders,
     take_item, validate_body,
 };
-use tandem_executor::broken_rule;
 use tandem_primitives::{Address, B256, Bytes, U256};
 
 const NAME: &str = "transaction";

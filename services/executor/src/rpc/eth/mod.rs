@@ -10,19 +10,21 @@ mod raw;
 mod send;
 mod state;
 mod transactions;
+mod txpool;
 
 use super::ClientInfo;
 use super::hex::BlockParam;
 use super::pool::{CallPools, Lane, cut_error};
 use super::prices::Prices;
 use crate::queries::Queries;
-use crate::{BlobPool, BlockTag, Chain, Error, Handle};
-use std::sync::Arc;
+use crate::{BlockTag, Chain, Error, Handle};
+use std::sync::{Arc, OnceLock};
 use tandem_chain::ChainSpec;
 use tandem_http::RpcError;
 use tandem_http::usage::{Cut, Running};
 use tandem_http::{Answer, Methods, Params, Positional};
 use tandem_primitives::BlockId;
+use tandem_proto::tx_pool::TxPoolApi;
 use tracing::warn;
 
 /// Data sources of the methods.
@@ -31,7 +33,8 @@ struct Source {
     queries: Arc<Queries>,
     spec: ChainSpec,
     client: ClientInfo,
-    blobs: Arc<BlobPool>,
+    /// Pool of transactions, empty if this process has none.
+    pool: Arc<OnceLock<Arc<dyn TxPoolApi>>>,
     pools: Arc<CallPools>,
     prices: Arc<Prices>,
     /// Port that is served.
@@ -51,7 +54,8 @@ struct Source {
 /// * `eth_call`, `eth_estimateGas`, `eth_createAccessList`
 /// * `eth_gasPrice`, `eth_maxPriorityFeePerGas`, `eth_baseFee`, `eth_blobBaseFee`,
 ///   `eth_feeHistory`
-/// * `eth_sendRawTransaction` for blob transactions with their blobs; there is no pool for others
+/// * `eth_sendRawTransaction`, blob transactions with their blobs; `txpool_status`, `txpool_content`,
+///   `txpool_contentFrom`, `txpool_inspect`. They are errors in a process without a pool.
 /// * `debug_getRawHeader`, `debug_getRawBlock`, `debug_getRawReceipts`, `debug_getRawTransaction`
 /// * `eth_getBlockAccessList`, `debug_getRawBlockAccessList`, while the list is kept
 ///
@@ -70,7 +74,7 @@ pub(super) fn eth_methods_of(engine: &Handle, client: ClientInfo, lane: Lane) ->
         queries: engine.queries().clone(),
         spec: engine.spec().clone(),
         client,
-        blobs: engine.blobs().clone(),
+        pool: engine.pool().clone(),
         pools: engine.pools().clone(),
         prices: engine.prices().clone(),
         lane,
@@ -86,7 +90,15 @@ pub(super) fn eth_methods_of(engine: &Handle, client: ClientInfo, lane: Lane) ->
     raw::add(&mut methods, &source);
     access_lists::add(&mut methods, &source);
     send::add(&mut methods, &source);
+    txpool::add(&mut methods, &source);
     methods
+}
+
+impl Source {
+    /// Returns the pool of transactions.
+    fn pool(&self) -> Result<&Arc<dyn TxPoolApi>, RpcError> {
+        self.pool.get().ok_or_else(|| RpcError::server("this process has no transaction pool"))
+    }
 }
 
 /// Adds a method without parameters that answers at once.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tandem_http::code;
 use tandem_http::usage::Running;
-use tandem_http::{Answer, Methods, required, to_result};
+use tandem_http::{Answer, Methods, Params, required, to_result};
 use tandem_primitives::Account;
 
 /// Maximum number of slots in one `eth_getStorageValues`.
@@ -19,7 +19,8 @@ const PROOF_KEYS_MAX: usize = 1024;
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_reading(methods, source, "eth_getBalance", balance);
-    add_reading(methods, source, "eth_getTransactionCount", transaction_count);
+    let its = source.clone();
+    methods.add("eth_getTransactionCount", move |params| transaction_count(its.clone(), params));
     add_reading(methods, source, "eth_getCode", code_at);
     add_reading(methods, source, "eth_getStorageAt", storage_at);
     add_calling(methods, source, "eth_getStorageValues", storage_values);
@@ -44,8 +45,19 @@ fn balance(source: &Source, params: AccountParams) -> Answer {
     to_result(&Quantity(account(source, params)?.balance))
 }
 
-fn transaction_count(source: &Source, params: AccountParams) -> Answer {
-    to_result(&Quantity(account(source, params)?.nonce))
+/// Returns an account's nonce, for the pending block with its pending transactions in the pool.
+async fn transaction_count(source: Arc<Source>, params: Params) -> Answer {
+    let (read, usage) = (source.clone(), params.usage());
+    let params: AccountParams = params.decode()?;
+    let pending = match (&params, source.pool.get()) {
+        ((Some(Hex(address)), Some(BlockParam(BlockTag::Pending))), Some(pool)) => {
+            pool.next_nonce(*address).await.map_err(RpcError::server)?
+        }
+        _ => None,
+    };
+    let work = move |_: &Running<'_>| Ok(account(&read, params)?.nonce);
+    let nonce = source.pools.reads.run(source.lane, usage, work).await?;
+    to_result(&Quantity(pending.map_or(nonce, |pending| pending.max(nonce))))
 }
 
 fn code_at(source: &Source, (address, block): AccountParams) -> Answer {

@@ -8,11 +8,14 @@ use crate::BlockTag;
 use alloy_consensus::transaction::SignerRecoverable;
 use alloy_primitives::{Address, B256};
 use std::sync::Arc;
-use tandem_chain::Block;
-use tandem_http::{Answer, Methods, required, to_result};
+use tandem_chain::{Block, decode_transaction};
+use tandem_http::usage::Running;
+use tandem_http::{Answer, Methods, Params, required, to_result};
+use tandem_proto::tx_pool::PooledTransaction;
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
-    add_reading(methods, source, "eth_getTransactionByHash", transaction_by_hash);
+    let its = source.clone();
+    methods.add("eth_getTransactionByHash", move |params| transaction_by_hash(its.clone(), params));
     add_reading(methods, source, "eth_getTransactionByBlockHashAndIndex", by_hash_and_index);
     add_reading(methods, source, "eth_getTransactionByBlockNumberAndIndex", by_number_and_index);
     add_reading(methods, source, "eth_getTransactionReceipt", transaction_receipt);
@@ -34,11 +37,26 @@ pub(super) fn sender(block: &Block, index: usize) -> Result<Address, RpcError> {
     block.transactions[index].recover_signer_unchecked().map_err(|error| defect(block.id, error))
 }
 
-fn transaction_by_hash(source: &Source, (hash,): (Option<Hex<B256>>,)) -> Answer {
-    let Some((block, index)) = find(source, required(hash, 0)?.0)? else {
-        return to_result(&());
+/// Returns a transaction of the canonical chain, or of the pool.
+async fn transaction_by_hash(source: Arc<Source>, params: Params) -> Answer {
+    let (read, usage) = (source.clone(), params.usage());
+    let (hash,) = params.decode::<(Option<Hex<B256>>,)>()?;
+    let Hex(hash) = required(hash, 0)?;
+    let work = move |_: &Running<'_>| {
+        let found = find(&read, hash)?;
+        found.map(|(block, index)| render(&block, index)).transpose()
     };
-    render(&block, index)
+    if let Some(answer) = source.pools.reads.run(source.lane, usage, work).await? {
+        return Ok(answer);
+    }
+    let Some(pool) = source.pool.get() else { return to_result(&()) };
+    match pool.get(hash).await.map_err(RpcError::server)? {
+        Some(PooledTransaction { hash, sender, raw }) => {
+            let transaction = decode_transaction(&raw).map_err(RpcError::server)?;
+            to_result(&TransactionJson::pooled(&transaction, hash, sender))
+        }
+        None => to_result(&()),
+    }
 }
 
 /// Position in a block.

@@ -13,6 +13,11 @@ use tandem_primitives::{B256, BlockId, BlockNumber};
 /// normal delay of finalization.
 pub const DEPTH: u64 = 64;
 
+/// Returns the number of the highest block that no reorg can remove, if there is one.
+pub fn settled(head: BlockNumber, finalized: Option<BlockNumber>) -> Option<BlockNumber> {
+    finalized.max(head.checked_sub(DEPTH))
+}
+
 /// Maximum number of noted blocks, of all branches. The lowest are evicted first.
 const BLOCKS_MAX: usize = 512;
 
@@ -63,8 +68,7 @@ impl Included {
     /// Follows the head. Returns the contents of its branch's blocks that became final. Blocks of
     /// other branches up to that height are forgotten.
     pub fn follow(&mut self, head: BlockId, finalized: Option<BlockNumber>) -> Vec<Contents> {
-        let deep = head.number.checked_sub(DEPTH);
-        let Some(settled) = finalized.max(deep) else { return Vec::new() };
+        let Some(settled) = settled(head.number, finalized) else { return Vec::new() };
         if self.0.values().all(|noted| noted.number > settled) {
             return Vec::new();
         }

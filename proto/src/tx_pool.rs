@@ -1,0 +1,84 @@
+//! Contract of tx-pool, which holds the transactions that are in no block yet.
+//!
+//! A transaction of the pool is **pending** if it could be in the next block together with those of
+//! its sender in front of it, and else **queued**.
+
+use std::{pin::Pin, time::Duration};
+use tandem_primitives::{Address, B256, Bytes};
+
+/// Transaction of the pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PooledTransaction {
+    /// Hash.
+    pub hash: B256,
+    /// Sender.
+    pub sender: Address,
+    /// EIP-2718 bytes, as blocks hold them: without blobs.
+    pub raw: Bytes,
+}
+
+/// Transactions of the pool, by sender and nonce.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Content {
+    /// Pending transactions.
+    pub pending: Vec<PooledTransaction>,
+    /// Queued transactions.
+    pub queued: Vec<PooledTransaction>,
+}
+
+/// Numbers of transactions in the pool.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Pending transactions.
+    pub pending: usize,
+    /// Queued transactions.
+    pub queued: usize,
+}
+
+/// Reason why a call failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// The transaction is refused. The text begins like go-ethereum's, if it has one.
+    #[error("{reason}")]
+    Refused {
+        /// Name of the reason, for programs: lower case and underscores.
+        kind: &'static str,
+        /// Text for people.
+        reason: String,
+    },
+    /// Too many transactions are waiting, and this one was not looked at.
+    #[error("too many transactions or blobs are being checked, retry later")]
+    Overloaded {
+        /// Minimum time to wait before a retry.
+        retry_after: Duration,
+    },
+    /// The service is stopping or unreachable, or cannot read the chain.
+    #[error("tx-pool is not available: {0}")]
+    Unavailable(String),
+}
+
+/// Answer to every call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Future answer to a call.
+pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
+/// Calls of tx-pool. They belong in async code.
+pub trait TxPoolApi: Send + Sync + 'static {
+    /// Adds a transaction of a user of this node, in its network form: with blobs, if it has any.
+    /// Returns its hash.
+    fn add(&self, raw: Bytes) -> Pending<B256>;
+
+    /// Returns a transaction, `None` if the pool does not hold it.
+    fn get(&self, hash: B256) -> Pending<Option<PooledTransaction>>;
+
+    /// Returns the nonce after a sender's pending transactions, `None` if the pool holds none of
+    /// that sender.
+    fn next_nonce(&self, sender: Address) -> Pending<Option<u64>>;
+
+    /// Returns the numbers of transactions.
+    fn counts(&self) -> Pending<Counts>;
+
+    /// Returns the transactions of all senders, or of one.
+    fn content(&self, sender: Option<Address>) -> Pending<Content>;
+}

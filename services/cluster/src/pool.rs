@@ -1,0 +1,79 @@
+//! The pool of transactions over the executor of the same process.
+
+use std::sync::Arc;
+use tandem_admission::{Code, SenderAccount};
+use tandem_bus::Bus;
+use tandem_chain::{Block, ChainSpec};
+use tandem_executor::{BlockTag, Chain, Handle};
+use tandem_primitives::{Address, B256, EMPTY_CODE_HASH};
+use tandem_proto::blob_validator::BlobApi;
+use tandem_tx_pool::{ChainError, ChainReads, Config, Deps, Head, StartError, TxPool};
+use tokio_util::sync::CancellationToken;
+
+/// First bytes of the code of an account that delegates (EIP-7702).
+const DELEGATION: [u8; 3] = [0xef, 0x01, 0x00];
+
+/// Starts the pool on the executor's head, and has JSON-RPC use it. May wait for the database: not
+/// for the async reactor.
+///
+/// # Errors
+/// [`StartError`].
+pub(crate) fn start_pool(
+    config: Config,
+    handle: &Handle,
+    blobs: Arc<dyn BlobApi>,
+    bus: Bus,
+    fatal: CancellationToken,
+) -> Result<Arc<TxPool>, StartError> {
+    let chain = Arc::new(ExecutorChain(handle.chain().clone()));
+    let pool = TxPool::start(config, Deps { chain, blobs, bus, fatal })?;
+    handle.use_pool(pool.clone());
+    Ok(pool)
+}
+
+/// The executor's chain, as the pool needs it.
+struct ExecutorChain(Arc<Chain>);
+
+fn failed(error: tandem_executor::Error) -> ChainError {
+    ChainError(error.to_string())
+}
+
+impl ChainReads for ExecutorChain {
+    fn spec(&self) -> &ChainSpec {
+        self.0.spec()
+    }
+
+    fn head(&self) -> Result<Head, ChainError> {
+        let (id, header) = self
+            .0
+            .header(BlockTag::Latest)
+            .map_err(failed)?
+            .ok_or_else(|| ChainError("the head is not known".to_owned()))?;
+        let finalized = self.0.resolve(BlockTag::Finalized).map_err(failed)?;
+        let finalized = finalized.map(|block| block.number);
+        Ok(Head { id, header: Arc::new(header), finalized })
+    }
+
+    fn account(&self, block: B256, address: Address) -> Result<SenderAccount, ChainError> {
+        let tag = BlockTag::Hash(block);
+        let Some(account) = self.0.account(tag, address).map_err(failed)? else {
+            return Ok(SenderAccount::default());
+        };
+        let code = match account.code_hash {
+            EMPTY_CODE_HASH => Code::None,
+            _ if self.0.code(tag, address).map_err(failed)?.starts_with(&DELEGATION) => {
+                Code::Delegated
+            }
+            _ => Code::Contract,
+        };
+        Ok(SenderAccount { nonce: account.nonce, balance: account.balance, code })
+    }
+
+    fn block(&self, hash: B256) -> Result<Option<Block>, ChainError> {
+        self.0.block(BlockTag::Hash(hash)).map_err(failed)
+    }
+
+    fn is_syncing(&self) -> bool {
+        self.0.sync_target().is_some() || self.0.sync_progress().is_some()
+    }
+}

@@ -1,0 +1,215 @@
+//! Transactions on a session: what the peer says goes to the pool, and the pool's news to the peer.
+//!
+//! Messages have a transaction as the network encodes it: a legacy one as the list that it is, a
+//! typed one as a string. The pool sees the bytes inside (EIP-2718).
+
+use crate::{error::SessionError, service::Shared, session::Peer};
+use alloy_rlp::Header;
+use std::{collections::HashMap, sync::Arc};
+use tandem_actor::TaskSender;
+use tandem_eth_wire::{
+    eth::{self, Message},
+    limits::{ANSWER_BYTES_SOFT, POOLED_TRANSACTIONS_MAX},
+};
+use tandem_primitives::{B256, Bytes};
+use tandem_proto::peer_sessions::{
+    Announcement, Error, Gossip, Misconduct, PeerId, Pending, Result, TransactionExchange,
+    TransactionPeer,
+};
+use tokio::{sync::oneshot, time::Instant};
+
+/// Requests for transactions to one peer under way.
+const REQUESTS_MAX: usize = 2;
+
+type Reply = oneshot::Sender<Result<Vec<Bytes>>>;
+
+/// News of the pool for a session.
+pub(crate) enum News {
+    Gossip(Gossip),
+    Request(Vec<B256>, Reply),
+}
+
+/// Session, as the pool sees it.
+pub(crate) struct PoolLink {
+    pub(crate) peer: Peer,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl TransactionPeer for PoolLink {
+    fn id(&self) -> PeerId {
+        self.peer.info().id
+    }
+
+    fn send(&self, gossip: Gossip) -> Result<()> {
+        self.peer.tell(News::Gossip(gossip))
+    }
+
+    fn request(&self, hashes: Vec<B256>) -> Pending<Vec<Bytes>> {
+        let (reply, answer) = oneshot::channel();
+        let items = hashes.len();
+        let sent = if (1..=POOLED_TRANSACTIONS_MAX).contains(&items) {
+            self.peer.tell(News::Request(hashes, reply))
+        } else {
+            let reason = format!("{items} items; expected 1 to {POOLED_TRANSACTIONS_MAX}");
+            Err(Error::Refused(reason))
+        };
+        Box::pin(async move {
+            sent?;
+            answer.await.unwrap_or(Err(Error::Gone))
+        })
+    }
+
+    fn report(&self, misconduct: Misconduct) {
+        self.shared.report(&self.peer, misconduct);
+    }
+}
+
+/// The session's side of the exchange.
+pub(crate) struct Transactions {
+    exchange: Option<Arc<dyn TransactionExchange>>,
+    peer: PeerId,
+    pending: HashMap<u64, (Instant, Reply)>,
+}
+
+impl Transactions {
+    pub fn new(exchange: Option<Arc<dyn TransactionExchange>>, peer: PeerId) -> Self {
+        Self { exchange, peer, pending: HashMap::new() }
+    }
+
+    /// Returns whether no request is under way.
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Returns whether there is room for a further request.
+    pub fn has_room(&self) -> bool {
+        self.pending.len() < REQUESTS_MAX
+    }
+
+    /// Returns when the oldest request under way was sent.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.pending.values().map(|(sent, _)| *sent).min()
+    }
+
+    /// Returns the message that passes news on, and whether it is a request, which has this id.
+    pub fn message(&mut self, id: u64, news: News) -> (Message, bool) {
+        match news {
+            News::Gossip(gossip) => (message(gossip), false),
+            News::Request(hashes, reply) => {
+                self.pending.insert(id, (Instant::now(), reply));
+                (Message::GetPooledTransactions { id, hashes }, true)
+            }
+        }
+    }
+
+    /// Tells those who wait for an answer that it did not come in time.
+    pub fn give_up(&mut self) {
+        for (_, (_, reply)) in self.pending.drain() {
+            // The asker may have gone.
+            let _ = reply.send(Err(Error::Timeout));
+        }
+    }
+
+    /// Hands over transactions that the peer sent without a request.
+    pub fn received(&self, transactions: Vec<Bytes>) -> Result<(), SessionError> {
+        let transactions = transactions.iter().map(unwrapped).collect::<Result<_, _>>()?;
+        if let Some(exchange) = &self.exchange {
+            exchange.received(&self.peer, transactions);
+        }
+        Ok(())
+    }
+
+    /// Hands over what the peer says that it has.
+    pub fn announced(&self, announcements: Vec<eth::Announcement>) {
+        let Some(exchange) = &self.exchange else { return };
+        let announcement = |it: eth::Announcement| {
+            let eth::Announcement { kind, bytes, hash } = it;
+            Announcement { kind, bytes, hash }
+        };
+        exchange.announced(&self.peer, announcements.into_iter().map(announcement).collect());
+    }
+
+    /// Hands an answer to its asker.
+    pub fn take(&mut self, id: u64, transactions: Vec<Bytes>) -> Result<(), SessionError> {
+        let Some((_, reply)) = self.pending.remove(&id) else {
+            return Err(SessionError::Unexpected("transactions that were not asked for"));
+        };
+        let transactions = transactions.iter().map(unwrapped).collect::<Result<_, _>>()?;
+        // The asker may have gone.
+        let _ = reply.send(Ok(transactions));
+        Ok(())
+    }
+
+    /// Returns a function that reads the answer to a request of the peer, and may block.
+    pub fn answer(&self, id: u64, hashes: Vec<B256>) -> impl FnOnce() -> Message + Send + use<> {
+        let exchange = self.exchange.clone();
+        move || {
+            let found = exchange.map(|exchange| exchange.pooled(&hashes, ANSWER_BYTES_SOFT));
+            let found = found.unwrap_or_default();
+            Message::PooledTransactions { id, transactions: found.iter().map(wrapped).collect() }
+        }
+    }
+}
+
+/// Returns the message that tells a peer.
+fn message(gossip: Gossip) -> Message {
+    match gossip {
+        Gossip::Transactions(all) => Message::Transactions(all.iter().map(wrapped).collect()),
+        Gossip::Announcements(all) => {
+            let announcement = |it: Announcement| {
+                let Announcement { kind, bytes, hash } = it;
+                eth::Announcement { kind, bytes, hash }
+            };
+            Message::Announcements(all.into_iter().map(announcement).collect())
+        }
+    }
+}
+
+/// Sends news to a session's task, if it keeps up.
+pub(crate) fn tell(news: &TaskSender<News>, what: News) -> Result<()> {
+    news.try_send(what).map_err(|error| match error {
+        tandem_actor::SendError::Full => Error::Busy,
+        tandem_actor::SendError::Closed => Error::Gone,
+    })
+}
+
+/// Returns a transaction as messages have it.
+fn wrapped(raw: &Bytes) -> Bytes {
+    if raw.first().is_none_or(|&first| first >= 0xc0) {
+        return raw.clone();
+    }
+    let header = Header { list: false, payload_length: raw.len() };
+    let mut out = Vec::with_capacity(header.length_with_payload());
+    header.encode(&mut out);
+    out.extend_from_slice(raw);
+    out.into()
+}
+
+/// Returns the transaction in an item of a message.
+fn unwrapped(item: &Bytes) -> Result<Bytes, SessionError> {
+    if item.first().is_some_and(|&first| first >= 0xc0) {
+        return Ok(item.clone());
+    }
+    let mut rest = &item[..];
+    let content = Header::decode_bytes(&mut rest, false);
+    let content = content.ok().filter(|content| content.first().is_some_and(|it| *it < 0x80));
+    let content = content.ok_or(SessionError::Unexpected("an item that is no transaction"))?;
+    Ok(item.slice_ref(content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_comes_out_as_it_went_in() {
+        let list = Bytes::from_static(&[0xc2, 1, 2]);
+        let typed = Bytes::from(vec![2; 300]);
+        for raw in [list, typed, Bytes::from_static(&[3])] {
+            assert_eq!(unwrapped(&wrapped(&raw)).unwrap(), raw);
+        }
+        for item in [&[][..], &[0x80], &[0x81, 0xc0], &[0x82, 2]] {
+            assert!(unwrapped(&Bytes::copy_from_slice(item)).is_err(), "{item:?}");
+        }
+    }
+}

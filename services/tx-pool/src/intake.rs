@@ -1,0 +1,417 @@
+//! Checks that need no lock on the pool: decoding, rules, signature, verdict on blobs.
+//!
+//! Few threads of the lowest priority take transactions from two bounded queues, one for this node's
+//! users, which goes first, and one for peers. A thread waits for the verdict on a transaction's
+//! blobs, which blob-validator's own threads find. Then it hands the transaction to the actor, and
+//! waits while that one's mailbox is full.
+//!
+//! **Overload.** What finds its queue full is refused at once. The bytes of a queued transaction count
+//! until it is judged. A transaction that the pool holds is found by its hash, before it is decoded.
+//! All rules and the room in the pool are checked before KZG.
+
+use crate::{
+    actor::{Insert, Message},
+    blobs::form_of,
+    error::Error,
+    metrics,
+    peers::News,
+    pool::{PoolError, Pooled},
+    service::Shared,
+};
+use ::metrics::counter;
+use crossbeam_channel::{Receiver, bounded, select};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tandem_actor::{Mailbox, Queued, SendError, ThreadSender, take_lowest_priority, thread_queue};
+use tandem_admission::{Submitted, check, check_account, decode, pooled_hash};
+use tandem_chain::{Fork, Sidecar};
+use tandem_primitives::{B256, Bytes};
+use tandem_proto::{
+    blob_validator::{Bundle, Form, Rule, Verdict},
+    peer_sessions::{Misconduct, TransactionPeer},
+};
+use tokio::{runtime, sync::oneshot};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+/// Maximum waiting time of a transaction for the verdict on its blobs.
+const VERDICT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Longest wait of a thread before it looks whether it is to end.
+const IDLE: Duration = Duration::from_millis(200);
+
+/// Way of an answer to a user.
+pub(crate) type Reply = oneshot::Sender<Result<B256, Error>>;
+
+/// Source of a transaction.
+pub(crate) enum Origin {
+    /// A user of this node, who waits for the answer.
+    Local(Reply),
+    /// The journal, or a user's transaction that was evicted.
+    Again,
+    /// A block that left the chain.
+    Reorg,
+    /// A peer.
+    Peer,
+}
+
+impl Origin {
+    /// Returns the word that metrics have for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Local(_) => "local",
+            Self::Again => "again",
+            Self::Reorg => "reorg",
+            Self::Peer => "peer",
+        }
+    }
+
+    /// Answers the user, if one waits.
+    pub fn answer(self, answer: Result<B256, Error>) {
+        if let Self::Local(reply) = self {
+            // The user may have gone.
+            let _ = reply.send(answer);
+        }
+    }
+}
+
+/// Result for a transaction that a peer sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Judgment {
+    /// It is in the pool, or will never be.
+    Settled,
+    /// Its blobs are wrong. Another peer may have the right ones.
+    Invalid,
+    /// It could not be judged now.
+    Undecided,
+}
+
+/// Transactions of one message of a peer.
+pub(crate) struct Batch {
+    /// Peer that sent them.
+    pub peer: Arc<dyn TransactionPeer>,
+    /// Transactions in their network form.
+    pub transactions: Vec<Bytes>,
+}
+
+/// Transaction that waits to be checked.
+struct Job<T> {
+    what: T,
+    _place: Place,
+}
+
+/// Bytes of a queue, given back on drop.
+struct Place {
+    bytes: usize,
+    held: Arc<AtomicUsize>,
+}
+
+impl Place {
+    fn take(held: &Arc<AtomicUsize>, bytes: usize, max: usize) -> Option<Self> {
+        let before = held.fetch_add(bytes, Relaxed);
+        let place = Self { bytes, held: held.clone() };
+        // A single one always fits.
+        (before == 0 || before + bytes <= max).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+type Local = (Bytes, Origin);
+
+/// Sending end of the queues.
+#[derive(Clone)]
+pub(crate) struct Intake {
+    locals: ThreadSender<Job<Local>>,
+    peers: ThreadSender<Job<Batch>>,
+    local_bytes: Arc<AtomicUsize>,
+    peer_bytes: Arc<AtomicUsize>,
+    jobs_max: usize,
+    bytes_max: usize,
+}
+
+/// Receiving end of the queues.
+#[derive(Clone)]
+pub(crate) struct Queues {
+    locals: Receiver<Queued<Job<Local>>>,
+    peers: Receiver<Queued<Job<Batch>>>,
+}
+
+/// Creates the queues, each for so many transactions or messages, and bytes of them.
+pub(crate) fn queues(jobs_max: usize, bytes_max: usize) -> (Intake, Queues) {
+    let jobs_max = jobs_max.max(2);
+    let (locals, local_queue) = thread_queue("tx-intake", jobs_max);
+    let (peers, peer_queue) = thread_queue("tx-intake-peers", jobs_max);
+    let (local_bytes, peer_bytes) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let intake = Intake { locals, peers, local_bytes, peer_bytes, jobs_max, bytes_max };
+    (intake, Queues { locals: local_queue, peers: peer_queue })
+}
+
+impl Intake {
+    /// Queues a transaction of this node. Never blocks.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`], [`Error::Stopping`].
+    pub fn submit(&self, raw: Bytes, origin: Origin) -> Result<(), Error> {
+        let place = Place::take(&self.local_bytes, raw.len(), self.bytes_max);
+        let job = Job { _place: place.ok_or(Error::Overloaded)?, what: (raw, origin) };
+        self.locals.try_send(job).map_err(refusal)
+    }
+
+    /// Queues transactions of a peer. Never blocks.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`], [`Error::Stopping`].
+    pub fn submit_batch(&self, batch: Batch) -> Result<(), Error> {
+        let bytes = batch.transactions.iter().map(|raw| raw.len()).sum();
+        let place = Place::take(&self.peer_bytes, bytes, self.bytes_max);
+        let job = Job { _place: place.ok_or(Error::Overloaded)?, what: batch };
+        self.peers.try_send(job).map_err(refusal)
+    }
+
+    /// Returns whether at least half of the first queue is free, which is left to users.
+    pub fn is_quiet(&self) -> bool {
+        self.local_bytes.load(Relaxed) <= self.bytes_max / 2
+            && self.locals.room() > self.jobs_max / 2
+    }
+}
+
+fn refusal(error: SendError) -> Error {
+    match error {
+        SendError::Full => Error::Overloaded,
+        SendError::Closed => Error::Stopping,
+    }
+}
+
+/// Checks transactions until the service stops.
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    actor: Mailbox<Message>,
+    runtime: runtime::Runtime,
+    stopping: CancellationToken,
+}
+
+/// Transaction that passed all checks but those of the pool.
+struct Checked {
+    tx: Arc<Pooled>,
+    /// Whether the pool holds it, and only its blobs were missing.
+    is_known: bool,
+}
+
+impl Worker {
+    /// Creates a worker of these queues.
+    ///
+    /// # Errors
+    /// Error of the operating system.
+    pub fn new(
+        shared: Arc<Shared>,
+        actor: Mailbox<Message>,
+        stopping: CancellationToken,
+    ) -> std::io::Result<Self> {
+        // For waiting on verdicts only.
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { shared, actor, runtime, stopping })
+    }
+
+    /// Runs until the service stops.
+    pub fn run(self, queues: &Queues) {
+        take_lowest_priority();
+        while !self.stopping.is_cancelled() {
+            self.take_locals(queues);
+            select! {
+                recv(queues.locals) -> job => match job {
+                    Ok(job) => self.local(job),
+                    Err(_) => return,
+                },
+                recv(queues.peers) -> job => match job {
+                    Ok(job) => self.batch(job, queues),
+                    Err(_) => return,
+                },
+                default(IDLE) => {}
+            }
+        }
+    }
+
+    fn take_locals(&self, queues: &Queues) {
+        while let Ok(job) = queues.locals.try_recv() {
+            self.local(job);
+        }
+    }
+
+    fn local(&self, job: Queued<Job<Local>>) {
+        let Job { what: (raw, origin), _place } = job.take();
+        let (hash, source) = (pooled_hash(&raw), origin.name());
+        match self.check(&raw, hash, true) {
+            Ok(Checked { is_known: false, tx }) => {
+                let insert = Insert { tx, network: Some(raw), origin };
+                // The service ends if the actor does.
+                let _ = self.actor.send(Message::Insert(insert));
+            }
+            Ok(Checked { is_known: true, tx }) => origin.answer(Ok(tx.hash)),
+            Err(error) => {
+                count(source, error.kind());
+                debug!(%error, source, "transaction refused");
+                if matches!(origin, Origin::Again) {
+                    self.keep(hash, raw, &error);
+                }
+                origin.answer(Err(error));
+            }
+        }
+    }
+
+    /// Hands a user's transaction that could not be added again back to the actor, unless it is of
+    /// no use any more.
+    fn keep(&self, hash: Option<B256>, raw: Bytes, error: &Error) {
+        let known = || hash.and_then(|hash| self.shared.pool.lock().get(&hash).cloned());
+        let message = match error {
+            Error::Pool(PoolError::AlreadyKnown) => known().map(|tx| Message::Keep(tx, raw)),
+            error => error.is_passing().then_some(Message::Later(raw)),
+        };
+        // The service ends if the actor does.
+        let _ = message.map(|message| self.actor.send(message));
+    }
+
+    fn batch(&self, job: Queued<Job<Batch>>, queues: &Queues) {
+        let Job { what: Batch { peer, transactions }, _place } = job.take();
+        let hashes: Vec<_> = transactions.iter().map(|raw| pooled_hash(raw)).collect();
+        let has = hashes.iter().copied().flatten().collect();
+        self.shared.tell_peers(News::Has(peer.id(), has));
+        let mut judged = Vec::with_capacity(transactions.len());
+        for (raw, hash) in transactions.into_iter().zip(hashes) {
+            self.take_locals(queues);
+            if self.stopping.is_cancelled() {
+                return;
+            }
+            let error = match self.check(&raw, hash, false) {
+                Ok(Checked { is_known: true, .. }) => None,
+                Ok(Checked { tx, .. }) => {
+                    let insert = Insert { tx, network: None, origin: Origin::Peer };
+                    let _ = self.actor.send(Message::Insert(insert));
+                    None
+                }
+                Err(error) => Some(error),
+            };
+            let judgment = match &error {
+                None => Judgment::Settled,
+                Some(error) if error.is_final() => Judgment::Settled,
+                Some(error) if error.is_of_blobs() => Judgment::Invalid,
+                Some(_) => Judgment::Undecided,
+            };
+            judged.extend(hash.map(|hash| (hash, judgment)));
+            let Some(error) = error else { continue };
+            count("peer", error.kind());
+            debug!(%error, peer = %peer.id(), "transaction of a peer refused");
+            let is_breach = judgment == Judgment::Invalid
+                || matches!(error, Error::Rule(tandem_admission::Refused::Malformed(_)));
+            if is_breach {
+                peer.report(Misconduct::Invalid);
+                break;
+            }
+        }
+        self.shared.tell_peers(News::Judged(peer.id(), judged));
+    }
+
+    /// Checks a transaction of a user of this node or of a peer.
+    fn check(&self, raw: &Bytes, hash: Option<B256>, is_local: bool) -> Result<Checked, Error> {
+        let (shared, chain) = (&self.shared, &self.shared.chain);
+        let head = chain.head()?;
+        if head.id != shared.head().id {
+            self.wait_for_head();
+        }
+        let is_plain = |hash| shared.pool.lock().get(&hash).is_some_and(|it| it.sidecar.is_none());
+        if hash.is_some_and(is_plain) {
+            return Err(PoolError::AlreadyKnown.into());
+        }
+        let submitted = decode(raw).map_err(tandem_admission::Refused::from)?;
+        let known = shared.pool.lock().get(&submitted.hash()).cloned();
+        if let Some(known) = known {
+            return self.check_known(known, submitted);
+        }
+        let sender = check(chain.spec(), &head.header, &submitted, shared.tip_min)?;
+        let account = chain.account(head.id.hash, sender)?;
+        check_account(&submitted.transaction, &account)?;
+        let tx = Arc::new(Pooled::new(&submitted, sender));
+        // What the pool has no room for now may be kept for later, which the actor decides.
+        if !is_local || tx.sidecar.is_some() {
+            shared.pool.lock().check(&tx, &account)?;
+        }
+        self.verify(&tx, submitted.sidecar)?;
+        Ok(Checked { tx, is_known: false })
+    }
+
+    /// Waits until the pool stands on the chain's head. Otherwise a transaction that returns with a
+    /// reorg would look unknown.
+    fn wait_for_head(&self) {
+        let (waiting, followed) = bounded::<()>(0);
+        if self.actor.send(Message::Stand(waiting)).is_ok() {
+            // Ends when the actor drops its end.
+            let _ = followed.recv();
+        }
+    }
+
+    /// Has the blobs of a pooled transaction verified again, if they came in another form or
+    /// blob-validator keeps them no longer.
+    fn check_known(&self, tx: Arc<Pooled>, submitted: Submitted) -> Result<Checked, Error> {
+        let (Some(held), Some(sidecar)) = (&tx.sidecar, submitted.sidecar) else {
+            return Err(PoolError::AlreadyKnown.into());
+        };
+        if held.wrapper == sidecar.wrapper {
+            let stored = self.runtime.block_on(self.shared.blobs.get_blobs(&held.versioned_hashes));
+            if stored.is_ok_and(|stored| stored.iter().all(Option::is_some)) {
+                return Err(PoolError::AlreadyKnown.into());
+            }
+        }
+        self.verify(&tx, Some(sidecar))?;
+        Ok(Checked { tx, is_known: true })
+    }
+
+    fn verify(&self, tx: &Pooled, sidecar: Option<Sidecar>) -> Result<(), Error> {
+        let (Some(sidecar), Some(held)) = (sidecar, &tx.sidecar) else { return Ok(()) };
+        let bundle = self.shared.bundle(sidecar, held.versioned_hashes.clone());
+        let verdict = self.shared.blobs.validate(Arc::new(bundle), VERDICT_TIME_MAX);
+        let verdict = self.runtime.block_on(async {
+            tokio::select! {
+                verdict = verdict => verdict.map_err(Error::from),
+                () = self.stopping.cancelled() => Err(Error::Stopping),
+            }
+        });
+        match verdict? {
+            Verdict::Valid => Ok(()),
+            Verdict::Invalid(refusal) => Err(Error::Sidecar(refusal)),
+        }
+    }
+}
+
+impl Shared {
+    fn bundle(&self, sidecar: Sidecar, versioned_hashes: Vec<B256>) -> Bundle {
+        let (head, spec) = (self.head(), self.chain.spec());
+        let cells = spec.fork_of(&head.header) >= Fork::Osaka;
+        let max = spec.blob_params_of(&head.header).map_or(0, |params| params.max_blobs_per_tx);
+        let Sidecar { wrapper, blobs, commitments, proofs } = sidecar;
+        Bundle {
+            form: form_of(wrapper),
+            blobs,
+            commitments,
+            proofs,
+            versioned_hashes,
+            rule: Rule {
+                form: if cells { Form::CellProofs } else { Form::BlobProofs },
+                blobs_max: u32::try_from(max).unwrap_or(u32::MAX),
+            },
+        }
+    }
+}
+
+/// Counts a transaction by its source and what became of it.
+pub(crate) fn count(source: &'static str, outcome: &'static str) {
+    counter!(metrics::TRANSACTIONS, "source" => source, "outcome" => outcome).increment(1);
+}
