@@ -160,7 +160,8 @@ fn results_are_read_from_tap() {
 
 #[test]
 fn what_fails_and_what_is_in_no_list_is_a_fault() {
-    let suite = Suite { passing: &["A", "B"], other: &[("C", "no reason"), ("D", NO_ETH72)], ..ETH };
+    let suite =
+        Suite { passing: &["A", "B"], other: &[("C", "no reason"), ("D", NO_ETH72)], ..ETH };
     let good = [("A", true), ("B", true), ("C", false), ("D", true)];
     assert_eq!(suite.faults(&BTreeMap::from(good)), Vec::<String>::new());
     let bad = [("A", false), ("D", false), ("E", true)];

@@ -145,7 +145,7 @@ fn a_state_is_downloaded_in_any_order_over_restarts() {
         writer.put_blocks(&target.downloaded()).unwrap();
         for (at, part) in target.parts(random).into_iter().enumerate() {
             let progress = at.to_be_bytes();
-            writer.put_state(&[part.clone()], &progress).unwrap();
+            writer.put_state(std::slice::from_ref(&part), &progress).unwrap();
             if random.one_in(12) {
                 drop(writer);
                 writer = start(directory.path());

@@ -130,8 +130,7 @@ impl Worker {
                 let from = after(&range.slots.last()?.0)?;
                 range.more.then_some((range.owner, from))
             });
-            let done = wanted.drain(..ranges.len());
-            let root = done.last().map(|(_, root)| root);
+            let root = wanted.drain(..ranges.len()).next_back().map(|(_, root)| root);
             self.write_slots(ranges.into_iter().map(|range| (B256::ZERO, range))).await?;
             if let (Some((owner, from)), Some(root)) = (cut, root) {
                 self.large_storage(owner, root, from).await?;
