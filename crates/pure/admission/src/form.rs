@@ -62,7 +62,7 @@ pub fn decode(bytes: &Bytes) -> Result<Submitted, MalformedError> {
 pub fn pooled_hash(bytes: &[u8]) -> Option<B256> {
     let (&kind, rlp) = bytes.split_first()?;
     if kind != BLOB_TYPE {
-        return (kind >= 0xc0 || kind < 0x80).then(|| keccak256(bytes));
+        return (!(0x80..0xc0).contains(&kind)).then(|| keccak256(bytes));
     }
     let mut inner = rlp;
     let outer = RlpHeader::decode(&mut inner).ok().filter(|header| header.list)?;
