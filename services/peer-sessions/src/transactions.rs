@@ -4,7 +4,7 @@
 //! typed one as a string. The pool sees the bytes inside (EIP-2718).
 
 use crate::{error::SessionError, service::Shared, session::Peer};
-use alloy_rlp::Header;
+use alloy_rlp::{Encodable as _, Header};
 use std::{collections::HashMap, sync::Arc};
 use tandem_actor::TaskSender;
 use tandem_eth_wire::{
@@ -20,6 +20,9 @@ use tokio::{sync::oneshot, time::Instant};
 
 /// Requests for transactions to one peer under way.
 const REQUESTS_MAX: usize = 2;
+
+/// Bytes of the header of a string, at most.
+const STRING_HEADER_MAX: usize = 5;
 
 type Reply = oneshot::Sender<Result<Vec<Bytes>>>;
 
@@ -178,10 +181,8 @@ fn wrapped(raw: &Bytes) -> Bytes {
     if raw.first().is_none_or(|&first| first >= 0xc0) {
         return raw.clone();
     }
-    let header = Header { list: false, payload_length: raw.len() };
-    let mut out = Vec::with_capacity(header.length_with_payload());
-    header.encode(&mut out);
-    out.extend_from_slice(raw);
+    let mut out = Vec::with_capacity(raw.len() + STRING_HEADER_MAX);
+    raw[..].encode(&mut out);
     out.into()
 }
 
