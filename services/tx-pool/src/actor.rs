@@ -268,7 +268,7 @@ impl Actor {
     }
 
     fn keep_journal_short(&mut self) {
-        // What is not added again yet is in no other place.
+        // Transactions that are not added again yet are in no other place.
         if !self.again.is_empty() || !self.later.is_empty() {
             return;
         }

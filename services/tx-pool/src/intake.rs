@@ -340,7 +340,7 @@ impl Worker {
         let account = chain.account(head.id.hash, sender)?;
         check_account(&submitted.transaction, &account)?;
         let tx = Arc::new(Pooled::new(&submitted, sender));
-        // What the pool has no room for now may be kept for later, which the actor decides.
+        // The actor decides whether a transaction is kept for which there is no room now.
         if !is_local || tx.sidecar.is_some() {
             shared.pool.lock().check(&tx, &account)?;
         }

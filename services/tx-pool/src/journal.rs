@@ -188,7 +188,7 @@ mod tests {
             let (mut again, found) = open(&folder);
             let complete = ends.iter().filter(|end| **end <= length).count().saturating_sub(1);
             assert_eq!(found.len(), complete, "{length}");
-            // What is appended next is not behind the damage.
+            // The next record is not behind the damage.
             again.append(&raw(9)).unwrap();
             assert_eq!(open(&folder).1.last(), Some(&raw(9)), "{length}");
         }

@@ -1,4 +1,4 @@
-//! What a transaction pays, and what it may cost its sender.
+//! Fees of a transaction, and its cost for the sender.
 
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, U256};

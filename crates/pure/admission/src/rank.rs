@@ -100,7 +100,7 @@ mod tests {
     }
 
     proptest! {
-        /// What pays at least as much in each respect never ranks lower.
+        /// A transaction that pays at least as much in each respect never ranks lower.
         #[test]
         fn more_is_never_worth_less(
             low in any::<(u128, u128, u128)>(),

@@ -1,4 +1,4 @@
-//! What waits to be told to one peer, and what it knows already.
+//! News that wait for one peer, and the transactions that it knows already.
 
 use super::known::Known;
 use crate::{metrics, pool::Pooled};

@@ -182,7 +182,7 @@ async fn users_transactions_survive_restarts() {
         wait_for_counts(&mut node, (6, 0)).await;
         assert_eq!(node.blob_status().await.stored_blobs, 2);
     }
-    // What a block has is not remembered for the next start.
+    // A transaction in a block is not remembered for the next start.
     let with = builder.build_of(builder.genesis(), 1, &[&blob]);
     node.extend(&with).await;
     wait_for_counts(&mut node, (5, 0)).await;
