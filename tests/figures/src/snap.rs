@@ -77,8 +77,8 @@ fn genesis(setting: &Setting, accounts: usize, slots: usize) -> anyhow::Result<S
             write!(text, r#","code":"0x{}","storage":{{"#, hex::encode(code.repeat(30)))?;
             for slot in 0..slots {
                 let comma = if slot == 0 { "" } else { "," };
-                let key = B256::from(U256::from(slot));
-                write!(text, r#"{comma}"{key:#x}":"{:#x}""#, at + slot + 1)?;
+                let [key, value] = [slot, at + slot + 1].map(|it| B256::from(U256::from(it)));
+                write!(text, r#"{comma}"{key:#x}":"{value:#x}""#)?;
             }
             text.push('}');
         }
