@@ -1,6 +1,6 @@
 //! The pool itself: a pure state. Time, accounts and prices are inputs.
 //!
-//! * **Two shelves** ([`shelf`]), for transactions with and without blobs, each with its own room. A
+//! * **Two shelves** (`shelf.rs`), for transactions with and without blobs, each with its own room. A
 //!   sender has transactions on one of them at a time.
 //! * **Replacement.** One transaction for each sender and nonce. Another replaces it only if it
 //!   raises each fee by 10 %, or by 100 % with blobs.
