@@ -8,31 +8,16 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     sync::Arc,
-    time::{Duration, Instant},
 };
 use tandem_chain::Fork;
 use tandem_cluster::{Config, load_or_create_node_key};
 use tandem_cluster_tests::{
-    Builder, Built, Client, Contents, Forks, Node, Process, Running, Six, signal,
+    Builder, Built, Client, Contents, Forks, Node, Process, Running, Six, signal, wait,
 };
 use tandem_discv4::node_id;
 use tandem_peer_sessions_client as peer_sessions;
 use tandem_proto::peer_sessions::{Error, Fetch, Fetched, PeerSessionsApi};
 use tempfile::TempDir;
-
-/// Time after which a test gives up.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-async fn wait<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(begin.elapsed() < PATIENCE, "waited for {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
 
 /// Returns the settings of a node that dials only this peer.
 fn dialling(peer: String) -> Config {

@@ -30,6 +30,7 @@ mod running;
 mod single;
 mod six;
 mod transactions;
+mod wait;
 mod wired;
 mod world;
 
@@ -50,6 +51,7 @@ pub use single::{Service, SingleExecutor, init};
 pub use six::Six;
 pub use tandem_testkit::hooked::{Hooked, Hooks, Liar};
 pub use transactions::Transfer;
+pub use wait::wait;
 pub use wired::{Wired, Wiring, last_lines};
 pub use world::{Account, World};
 

@@ -3,22 +3,14 @@
 
 use alloy_primitives::{B256, Bytes};
 use serde_json::{Value, json};
-use std::{
-    fs,
-    net::Ipv4Addr,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{fs, net::Ipv4Addr, path::Path};
 use tandem_auth::Secret;
 use tandem_chain::{Fork, decode_transaction};
 use tandem_cluster::Config;
 use tandem_cluster_tests::{
-    Builder, Client, Contents, Forks, Node, TestBlob, Transfer, blob_transaction,
+    Builder, Client, Contents, Forks, Node, TestBlob, Transfer, blob_transaction, wait,
 };
 use tandem_testkit::geth::{Geth, is_installed, run};
-
-/// Time after which a test gives up.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 fn config(peers: Vec<String>) -> Config {
     let mut config = Config::small();
@@ -29,17 +21,6 @@ fn config(peers: Vec<String>) -> Config {
     config.peer_sessions.redial_secs = 1;
     config.peer_sessions.dial_ms = 100;
     config
-}
-
-async fn wait<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(begin.elapsed() < PATIENCE, "waited for {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 const TIP: u128 = 1_000_000_000;

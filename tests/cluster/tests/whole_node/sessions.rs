@@ -2,20 +2,14 @@
 
 use alloy_primitives::{B256, keccak256};
 use serde_json::{Value, json};
-use std::{
-    net::Ipv4Addr,
-    time::{Duration, Instant},
-};
+use std::net::Ipv4Addr;
 use tandem_chain::{Fork, decode_header, decode_receipts, receipts_root};
 use tandem_cluster::Config;
-use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node};
+use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node, wait};
 use tandem_proto::{
     peer_sessions::{Direction, Fetch, Fetched, PeerId, PeerSessionsApi, Session},
     storage::BlockRef,
 };
-
-/// Time after which a test gives up.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Settings of a node, which are the defaults except for addresses and the pace of news.
 fn config(bootnodes: Vec<String>) -> Config {
@@ -26,17 +20,6 @@ fn config(bootnodes: Vec<String>) -> Config {
     config.peer_sessions.listen = (Ipv4Addr::LOCALHOST, 0).into();
     config.peer_sessions.range_update_secs = 1;
     config
-}
-
-async fn wait<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(begin.elapsed() < PATIENCE, "waited for {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 async fn ask(node: &mut Node, method: &str) -> Value {
