@@ -19,7 +19,7 @@
 //!   processes call over gRPC ([`grpc`]).
 //! * **Overload.** A connection beyond a limit is closed before a byte is read. A handshake has one
 //!   deadline for all of it, so a peer gains no time by sending single bytes. A session is read at
-//!   the pace of [`Config::messages_per_second_max`], and not while
+//!   the pace of [`Config::messages_per_second_max`], answers to this node aside, and not while
 //!   [`Config::answers_max`] of its requests are being answered. A message without a request has
 //!   at most 1 MiB; memory for one grows with the bytes that have arrived. Requests and messages to
 //!   a peer wait in bounded queues. A peer that does not read, answer or send in time loses its
@@ -41,6 +41,7 @@ mod error;
 pub mod grpc;
 mod link;
 mod metrics;
+mod request;
 mod service;
 mod session;
 mod snap;

@@ -7,7 +7,9 @@ use crate::{
     config::Config,
     error::SessionError,
     link::{EMPTY, FAREWELL, Greeting, Link, Reader, Snap, UNASKED_BYTES_MAX, Writer},
-    metrics, snap as state,
+    metrics,
+    request::{check, fits},
+    snap as state,
     transactions::{News, Transactions, tell},
 };
 use ::metrics::histogram;
@@ -25,13 +27,12 @@ use tandem_actor::{Queued, TaskSender, task_queue};
 use tandem_discv4::PublicKey;
 use tandem_eth_wire::{
     MESSAGE_BYTES_MAX,
-    eth::{BlockRange, BlockStart, HeadersRequest, Message, Version},
+    eth::{self, BlockRange, BlockStart, HeadersRequest, Message, Version},
     snap,
 };
 use tandem_primitives::Bytes;
 use tandem_proto::{
     peer_sessions::{Direction, Error, Fetch, Fetched, TransactionExchange},
-    snap::{StateItems, StateRequest},
     storage::BlockRef,
 };
 use tandem_rlpx::{
@@ -40,7 +41,7 @@ use tandem_rlpx::{
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::{JoinSet, spawn_blocking},
-    time::{Instant, interval, interval_at, sleep, timeout},
+    time::{Instant, interval, interval_at, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -113,32 +114,6 @@ impl Peer {
         // A session that ends already needs no second reason.
         let _ = self.dismissal.try_send(reason);
     }
-}
-
-/// Refuses a request that the session with this peer cannot make.
-fn check(fetch: &Fetch, peer: &PeerInfo) -> Result<(), Error> {
-    fetch.check_items()?;
-    if let Fetch::State(request) = fetch {
-        let needs_first = matches!(request, StateRequest::Nodes { .. });
-        return match peer.snap {
-            None => Err(Error::Refused("the session has no snap".to_owned())),
-            Some(snap::Version::Snap2) if needs_first => {
-                Err(Error::Refused("needs snap/1; the session has snap/2".to_owned()))
-            }
-            Some(_) => Ok(()),
-        };
-    }
-    let version = peer.version;
-    let needed = match fetch {
-        Fetch::Receipts { first: 1.., .. } => Version::Eth70,
-        Fetch::AccessLists(_) => Version::Eth71,
-        _ => Version::Eth69,
-    };
-    if version < needed {
-        let (got, need) = (version.number(), needed.number());
-        return Err(Error::Refused(format!("needs eth/{need}; the session has eth/{got}")));
-    }
-    Ok(())
 }
 
 /// Surroundings that a session works in.
@@ -225,8 +200,10 @@ async fn run(
     let (outgoing, mut queued) = task_queue("peer-session-outgoing", config.outgoing_capacity);
     let mut tasks = JoinSet::new();
     let (read, write) = (config.read(), config.write());
-    let bucket = f64::from(config.messages_per_second_max);
-    tasks.spawn(read_all(reader, incoming_sender, message_bytes_max.clone(), read, bucket));
+    tasks.spawn(read_all(reader, incoming_sender, message_bytes_max.clone(), read));
+    let per_second = f64::from(config.messages_per_second_max);
+    let bucket = Bucket::new(per_second, per_second * 4.0);
+    let mut pace = Pace { bucket, begin: Instant::now(), next: Instant::now() };
     let (mut ping, mut range_tick) = (
         interval_at(Instant::now() + config.ping(), config.ping()),
         interval(Duration::from_secs(config.range_update_secs.max(1).into())),
@@ -254,9 +231,14 @@ async fn run(
             let done = tokio::select! {
                 () = stopping.cancelled() => Err(SessionError::Local(DisconnectReason::Quitting)),
                 Some(reason) = dismissed.recv() => Err(SessionError::Local(reason)),
-                message = incoming.recv(), if answers < session.config.answers_max => {
+                message = pace.next(&mut incoming), if answers < session.config.answers_max => {
                     match message {
-                        Some(Ok(message)) => session.receive(message).await,
+                        Some(Ok(message)) => {
+                            if !session.is_answer(message.id) {
+                                pace.count(message.content.len());
+                            }
+                            session.receive(message).await
+                        }
                         Some(Err(error)) => Err(error),
                         None => Err(SessionError::Timeout("message")),
                     }
@@ -318,26 +300,42 @@ async fn run(
     error
 }
 
-/// Reads messages, not faster than a peer may send them.
+/// Pace at which messages of a peer are taken. Answers do not count: they were asked for.
+struct Pace {
+    bucket: Bucket,
+    begin: Instant,
+    /// Time at which the next message may be taken.
+    next: Instant,
+}
+
+impl Pace {
+    /// Waits for the next message. Can be cancelled without losing it.
+    async fn next<T>(&self, incoming: &mut mpsc::Receiver<T>) -> Option<T> {
+        sleep_until(self.next).await;
+        incoming.recv().await
+    }
+
+    /// Counts a message of this size.
+    fn count(&mut self, bytes: usize) {
+        let tokens = 1.0 + bytes as f64 / BYTES_PER_TOKEN;
+        self.next = Instant::now() + self.bucket.take_after(self.begin.elapsed(), tokens);
+    }
+}
+
+/// Reads messages until one cannot be read.
 async fn read_all(
     mut reader: Reader,
     incoming: mpsc::Sender<Result<rlpx::Message, SessionError>>,
     message_bytes_max: Arc<AtomicUsize>,
     within: Duration,
-    per_second: f64,
 ) {
-    let begin = Instant::now();
-    let mut bucket = Bucket::new(per_second, per_second * 4.0);
     loop {
         let message = timeout(within, reader.message(|| Some(message_bytes_max.load(Relaxed))));
         let message = message.await.unwrap_or(Err(SessionError::Timeout("message")));
-        let bytes = message.as_ref().map_or(0, |message| message.content.len());
         let ended = message.is_err();
         if incoming.send(message).await.is_err() || ended {
             return;
         }
-        let tokens = 1.0 + bytes as f64 / BYTES_PER_TOKEN;
-        sleep(bucket.take_after(begin.elapsed(), tokens)).await;
     }
 }
 
@@ -432,10 +430,18 @@ impl Session {
         let deadline = oldest.map(|sent| sent + self.config.request());
         async move {
             match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                Some(deadline) => sleep_until(deadline).await,
                 None => std::future::pending().await,
             }
         }
+    }
+
+    /// Returns whether messages with this id answer what was asked. One that was not asked for ends
+    /// the session.
+    fn is_answer(&self, id: u64) -> bool {
+        let of_snap =
+            || self.snap.and_then(|snap| snap.shared.number(id)).is_some_and(snap::is_answer);
+        self.shared.number(id).map_or_else(of_snap, eth::is_answer)
     }
 
     async fn receive(&mut self, message: rlpx::Message) -> Result<(), SessionError> {
@@ -570,31 +576,4 @@ impl Session {
 /// Returns the error of a session whose writer has ended.
 fn closed() -> SessionError {
     SessionError::Local(DisconnectReason::Requested)
-}
-
-/// Returns whether an answer is of the request's kind, and not longer.
-fn fits(fetch: &Fetch, answer: &Fetched) -> bool {
-    let items = match (fetch, answer) {
-        (Fetch::Headers { .. }, Fetched::Headers(items))
-        | (Fetch::Bodies(_), Fetched::Bodies(items))
-        | (Fetch::Receipts { .. }, Fetched::Receipts { blocks: items, .. }) => items.len(),
-        (Fetch::AccessLists(_), Fetched::AccessLists(lists)) => lists.len(),
-        (Fetch::State(request), Fetched::State(items)) => {
-            return match (request, items) {
-                (StateRequest::Accounts { .. }, StateItems::Accounts { .. }) => true,
-                (StateRequest::Slots { accounts, .. }, StateItems::Slots { tries, .. }) => {
-                    tries.len() <= accounts.len()
-                }
-                (StateRequest::Codes { hashes, .. }, StateItems::Codes(codes)) => {
-                    codes.len() <= hashes.len()
-                }
-                (StateRequest::Nodes { .. }, StateItems::Nodes(nodes)) => {
-                    nodes.len() <= request.items()
-                }
-                _ => false,
-            };
-        }
-        _ => return false,
-    };
-    items <= fetch.items()
 }

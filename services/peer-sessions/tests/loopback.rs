@@ -15,7 +15,7 @@ use std::{
 };
 use tandem_eth_wire::eth::Version;
 use tandem_peer_sessions::{Config, Peer, PeerAddress};
-use tandem_primitives::B256;
+use tandem_primitives::{B256, Bytes};
 use tandem_proto::{
     event::{Contact, ContactEvent},
     peer_sessions::{Direction, Error, Fetch, Fetched},
@@ -141,6 +141,24 @@ fn many_requests_at_once_are_answered_or_refused() {
     assert!(answered >= 8, "{answered}");
     assert_eq!(answered + refused, 200);
     assert_eq!(b.sessions.peers().len(), 1);
+}
+
+/// A second message of the answers' size would have to wait for a minute.
+#[test]
+fn answers_arrive_faster_than_a_peer_may_send_of_its_own_accord() {
+    let mut blocks = Blocks::made_up(1, 10);
+    let body = Bytes::from(alloy_rlp::encode(vec![0_u8; 1 << 20]));
+    blocks.push(Bytes::from_static(&[0xc1, 1]), body.clone(), Bytes::from_static(&[0xc0]), None);
+    let (hash, blocks) = (blocks.hash(10), Arc::new(blocks));
+    let settings = Config { messages_per_second_max: 1, request_ms: 10_000, ..config() };
+    let a = Node::start(config(), key(1), blocks.clone(), 7);
+    let b = Node::start(settings, key(2), blocks, 7);
+    b.sessions.dial(address(&a));
+    let peer = b.peer();
+    for _ in 0..10 {
+        let answer = block_on(peer.fetch(Fetch::Bodies(vec![hash])));
+        assert_eq!(answer, Ok(Fetched::Bodies(vec![body.clone()])));
+    }
 }
 
 /// peer-table that knows one node.

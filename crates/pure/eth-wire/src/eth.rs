@@ -183,6 +183,15 @@ mod number {
 /// Number of the first message, [`Message::Status`].
 pub const STATUS: u64 = number::STATUS;
 
+/// Returns whether messages with this number answer a request of the receiver.
+pub fn is_answer(number: u64) -> bool {
+    use number::{BLOCK_ACCESS_LISTS, BLOCK_BODIES, BLOCK_HEADERS, POOLED_TRANSACTIONS, RECEIPTS};
+    matches!(
+        number,
+        BLOCK_HEADERS | BLOCK_BODIES | POOLED_TRANSACTIONS | RECEIPTS | BLOCK_ACCESS_LISTS
+    )
+}
+
 impl Message {
     /// Returns the number of the message within the protocol.
     pub fn number(&self) -> u64 {

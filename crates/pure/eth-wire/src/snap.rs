@@ -160,10 +160,15 @@ fn account<'a>(
     Some(out.into())
 }
 
+/// Returns whether messages with this number answer a request of the receiver.
+pub fn is_answer(number: u64) -> bool {
+    number % 2 == 1
+}
+
 impl Message {
     /// Returns whether the message is an answer.
     pub fn is_answer(&self) -> bool {
-        self.number() % 2 == 1
+        is_answer(self.number())
     }
 
     /// Returns the number of the message within the protocol.
