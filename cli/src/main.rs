@@ -7,6 +7,7 @@ mod certificates;
 mod cluster;
 mod conformance;
 mod demo;
+mod devnet;
 mod discover;
 mod discovery;
 mod download;
@@ -30,11 +31,13 @@ mod peer_sessions;
 mod peer_table;
 mod profile;
 mod replay;
+mod rpc;
 mod scrape;
 mod secrets;
 mod serve;
 mod service;
 mod sessions;
+mod spam;
 mod storage_writer;
 mod target;
 mod telemetry;
@@ -120,6 +123,10 @@ enum Command {
     Lab(lab::Args),
     /// Recompute the state root and every trie node from the flat state
     Verify(verify::Args),
+    /// Run a test network of Tandem and geth that propose in turn, driven as by a consensus client
+    Devnet(devnet::Args),
+    /// Send transactions of many kinds at a rate, to put a network under load
+    Spam(spam::Args),
     /// Run the test vectors that Ethereum clients share
     Conformance(conformance::Args),
     /// Execute blocks on witnesses of their state, without a database
@@ -156,6 +163,8 @@ impl Command {
             | Self::Top(_)
             | Self::Profile(_)
             | Self::Lab(_)
+            | Self::Devnet(_)
+            | Self::Spam(_)
             | Self::Conformance(_)
             | Self::ExecuteWitness(_)
             | Self::Demo(_) => false,
@@ -201,6 +210,8 @@ fn main() -> ExitCode {
         Command::Profile(args) => profile::run(&args),
         Command::Lab(args) => lab::main(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Devnet(args) => devnet::run(args),
+        Command::Spam(args) => spam::run(args),
         Command::Conformance(args) => conformance::run(args),
         Command::ExecuteWitness(args) => execute_witness::run(&args),
         Command::Demo(args) => demo::run(args),
