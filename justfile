@@ -51,6 +51,10 @@ sizes CORPUS="corpora/demo" *ARGS: build
     cluster=
     sed '1,/^ready:/d' "$folder/says"
 
+# Run a test network of Tandem and geth that propose in turn, such as `./dev devnet --fork osaka --slots 50`
+devnet *ARGS: build
+    {{ target }}/release/tandem devnet {{ ARGS }}
+
 # Run all tests
 test *ARGS:
     cargo test --release --locked --workspace {{ ARGS }}

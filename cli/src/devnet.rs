@@ -21,6 +21,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tandem_chain::Fork;
+use tokio::time::sleep;
 
 /// Genesis of a network with all forks up to Osaka, and the contracts that they and Amsterdam want.
 const GENESIS: &str = include_str!("devnet/genesis.json");
@@ -106,18 +107,22 @@ async fn network(args: Args) -> anyhow::Result<ExitCode> {
         seed: args.seed,
     };
     let sending = (args.rate > 0).then(|| {
-        let kinds = [&Kind::USUAL[..], &[Kind::Blob]].concat();
-        tokio::spawn(spam(spam::Args {
+        let spam = spam(spam::Args {
             url: clients[0].url.clone(),
             key: folder.join("funder.key"),
             rate: args.rate,
-            // The network outlives it by nothing, so it is ended.
+            // It is ended with the network.
             seconds: u64::MAX,
             accounts: 64,
             seed: args.seed,
-            kinds,
+            kinds: [&Kind::USUAL[..], &[Kind::Blob]].concat(),
             json: false,
-        }))
+        });
+        tokio::spawn(async move {
+            // geth drops what peers send before its first block.
+            sleep(3 * slot).await;
+            spam.await
+        })
     });
     let genesis =
         Proposed { hash, timestamp: genesis, proposer: 0, transactions: 0, blobs: 0, gas: 0 };
@@ -224,9 +229,9 @@ fn text(result: &Value, names: &[&str]) -> String {
         text += &format!(
             "{:8} {:>7} {:>13} {:>6} {:>10.1} {:>22} {:>22}\n",
             name,
-            client["blocks"],
-            client["transactions"],
-            client["blobs"],
+            number(&client["blocks"]),
+            number(&client["transactions"]),
+            number(&client["blobs"]),
             number(&client["gas"]) / 1e6,
             pair(&client["getPayload_ms"]),
             pair(&client["newPayload_ms"]),

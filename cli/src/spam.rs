@@ -149,8 +149,8 @@ struct Letter {
 /// # Errors
 /// Returns an error if the node cannot be reached, or the accounts cannot be prepared.
 pub async fn spam(args: Args) -> anyhow::Result<Sent> {
-    let mut rpc = Rpc::new(&args.url, None)?;
     let funder = Wallet::load(&args.key)?;
+    let mut rpc = Rpc::new(&args.url, None)?;
     let wallets: Vec<_> =
         (0..args.accounts).map(|number| Wallet::derived(args.seed, number.into())).collect();
     let mut setting = Setting {

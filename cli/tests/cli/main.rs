@@ -7,6 +7,7 @@
 mod before_start;
 mod crash;
 mod deploy;
+mod devnet;
 mod discovery;
 mod full_disk;
 mod geth_suites;

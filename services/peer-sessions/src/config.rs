@@ -48,8 +48,8 @@ pub struct Config {
     /// Number of a peer's requests whose answers have not been sent; with so many, the session is not
     /// read.
     pub answers_max: usize,
-    /// Number of messages of one peer a second, on average. A session with more is read more
-    /// slowly.
+    /// Number of messages of one peer a second, on average, answers to this node aside. A session
+    /// with more is read more slowly.
     pub messages_per_second_max: u32,
     /// Number of threads that read blocks to answer peers.
     pub answer_threads: usize,

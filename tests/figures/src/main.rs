@@ -10,12 +10,14 @@ mod blocks;
 mod client;
 mod corpus;
 mod figure;
+mod geth;
 mod network;
 mod node;
 mod operations;
 mod repairs;
 mod rounds;
 mod seeing;
+mod serving;
 mod sides;
 mod snap;
 mod sync;
@@ -133,6 +135,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             network::measure(&setting, &mut report);
             sync::measure(&setting, &mut report);
             snap::measure(&setting, &mut report);
+            serving::measure(&setting, &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);

@@ -5,7 +5,8 @@ use crate::{
     client::Client,
     corpus::{Corpus, name_of, ratio_of_medians},
     figure::{Figure, Limit, Report},
-    node::{CALL_TIME_MAX, Node},
+    geth::GethData,
+    node::Node,
 };
 use anyhow::{Context as _, ensure};
 use flate2::read::MultiGzDecoder;
@@ -13,13 +14,12 @@ use serde_json::{Value, json};
 use std::{
     fs,
     io::Read as _,
-    net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     thread::sleep,
     time::{Duration, Instant},
 };
 use tandem_chain::{Block, Payload, PayloadSidecar};
-use tandem_testkit::geth::{Geth, import, is_installed, run};
+use tandem_testkit::geth::{Geth, import, is_installed};
 
 /// Largest time that Tandem may need, as a share of geth's.
 const RATIO_MAX: f64 = 0.5;
@@ -88,21 +88,10 @@ impl Served {
     /// # Errors
     /// If it does not start or does not reach the head.
     pub fn geth(&self, mode: &str) -> anyhow::Result<f64> {
-        let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
-        run(folder.path(), "geth", "init", &[&self.genesis]);
-        let secret = folder.path().join("jwt.hex");
-        // The secret only keeps others on this machine from calling by mistake.
-        fs::write(&secret, "5e".repeat(32))?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let address = listener.local_addr()?;
-        drop(listener);
-        let port = address.port().to_string();
-        let secret_path = secret.to_string_lossy();
-        let flags = ["--port", "0", "--syncmode", mode, "--authrpc.jwtsecret", &secret_path];
-        let flags = [&flags[..], &["--authrpc.port", &port]].concat();
-        let geth = Geth::start(folder.path(), "geth", &flags);
+        let data = GethData::init(&self.genesis)?;
+        let geth = data.start(mode);
         geth.eval(&format!("admin.addPeer('{}')", self.geth.enode()));
-        self.follow(&mut Client::engine(address, &secret, CALL_TIME_MAX)?)
+        self.follow(&mut data.engine()?)
     }
 
     /// Names the head until the node has it, as a consensus client does in each slot, but more
