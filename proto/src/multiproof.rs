@@ -41,12 +41,22 @@ pub struct Begin {
     pub parent: B256,
     /// Shards whose roots are wanted. Updates and advice about other shards are ignored.
     pub shards: ShardSet,
+    /// Whether the changes are kept for blocks on top of this one. If not, only the roots are
+    /// wanted, and the workers return to the parent's state after the answer. Holds within one
+    /// process: a block of another process is always kept.
+    pub kept: bool,
 }
 
 impl Begin {
     /// Creates the request for all shards of a block.
     pub fn new(block: BlockId, parent: B256) -> Self {
-        Self { block, parent, shards: ShardSet::ALL }
+        Self { block, parent, shards: ShardSet::ALL, kept: true }
+    }
+
+    /// Creates the request for the root of a block that is only built, in the background: see
+    /// [`Begin::kept`]. The workers do not leave the caller its processor.
+    pub fn passing(block: BlockId, parent: B256) -> Self {
+        Self { kept: false, ..Self::new(block, parent) }
     }
 
     /// Restricts the request to these shards.

@@ -26,6 +26,33 @@ pub struct Content {
     pub queued: Vec<PooledTransaction>,
 }
 
+/// Question for the transactions that pay a block best.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BestQuery {
+    /// Base fee of the block, in wei. Transactions that do not pay it are left out.
+    pub base_fee: u128,
+    /// Price of blob gas in the block, in wei. `None` leaves out transactions with blobs.
+    pub blob_fee: Option<u128>,
+    /// Number of transactions with blobs after which further ones are left out.
+    pub blob_transactions_max: usize,
+    /// Number of transactions to leave out, as they came with an earlier page.
+    pub skip: usize,
+    /// Maximum number of transactions in the answer.
+    pub transactions_max: usize,
+    /// Version of the pool that the caller knows. If it is still the same, the answer is empty.
+    pub unless: Option<u64>,
+}
+
+/// One page of the transactions that pay a block best.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct BestPage {
+    /// Transactions in the order in which a block should take them: by tip, then by arrival, and
+    /// each behind those of its sender with a lower nonce.
+    pub transactions: Vec<PooledTransaction>,
+    /// Version of the pool, which changes with every transaction that comes or goes.
+    pub version: u64,
+}
+
 /// Numbers of transactions in the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
@@ -78,6 +105,9 @@ pub trait TxPoolApi: Send + Sync + 'static {
 
     /// Returns the numbers of transactions.
     fn counts(&self) -> Pending<Counts>;
+
+    /// Returns a page of the pending transactions that pay a block best.
+    fn best(&self, query: BestQuery) -> Pending<BestPage>;
 
     /// Returns the transactions of all senders, or of one.
     fn content(&self, sender: Option<Address>) -> Pending<Content>;

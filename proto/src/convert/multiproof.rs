@@ -83,7 +83,8 @@ impl TryFrom<v1::Begin> for (Begin, String) {
     fn try_from(wire: v1::Begin) -> Result<Self, ConvertError> {
         let block = nested(wire.block).at("block")?;
         let shards = wire.shards.map_or(Ok(ShardSet::ALL), shards).at("shards")?;
-        let begin = Begin { block, parent: hash(&wire.parent).at("parent")?, shards };
+        let parent = hash(&wire.parent).at("parent")?;
+        let begin = Begin::new(block, parent).of_shards(shards);
         at_most(TRACEPARENT_BYTES_MAX, wire.traceparent.len()).at("traceparent")?;
         Ok((begin, wire.traceparent))
     }

@@ -34,6 +34,10 @@ pub struct Config {
     pub invalid_blocks: usize,
     /// Gas limit that locally built blocks move towards.
     pub gas_limit_target: u64,
+    /// Maximum number of blobs in a locally built block. By default the fork's limit alone counts.
+    pub blobs_per_block_max: Option<u64>,
+    /// Whether `testing_buildBlockV1` is served, which lets any caller have blocks built.
+    pub testing_methods: bool,
     /// Maximum gas of an `eth_call`.
     pub call_gas_max: u64,
     /// Maximum seconds of execution of one request: a single call, or all calls of a batch
@@ -75,6 +79,8 @@ impl Default for Config {
             cache_codes: 20_000,
             invalid_blocks: 512,
             gas_limit_target: 60_000_000,
+            blobs_per_block_max: None,
+            testing_methods: false,
             call_gas_max: 50_000_000,
             call_seconds_max: 5,
             batch_gas_max: 500_000_000,

@@ -92,6 +92,20 @@ pub enum Error {
         /// Rule that the built block would break.
         reason: Box<BlockError>,
     },
+    /// The payload is not built yet, and its time is over.
+    #[error("the payload is not built yet, retry later")]
+    NotBuiltYet,
+    /// A transaction that a block is to have cannot be in it.
+    #[error("transaction {hash} cannot be in the block: {reason}")]
+    CannotInclude {
+        /// Hash of the transaction.
+        hash: B256,
+        /// Reason why not.
+        reason: String,
+    },
+    /// Another build is more urgent.
+    #[error("the build was given up for a more urgent one")]
+    BuildGivenUp,
     /// The trie nodes of a proof lead to another state root than the block's.
     #[error(
         "the trie nodes of block {block} lead to the state root {computed}, its header has {header}"

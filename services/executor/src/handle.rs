@@ -3,6 +3,7 @@
 use crate::{
     ahead::{listed::Listed, read_ahead::Prefetcher, senders::Senders},
     block::build::{BuiltPayload, PayloadAttributes, PayloadId},
+    builder::{Builder, Order},
     chain::Chain,
     engine::Message,
     error::Error,
@@ -38,6 +39,8 @@ pub struct Handle {
     transactions: Arc<OnceLock<Arc<dyn TxPoolApi>>>,
     pools: Arc<CallPools>,
     prices: Arc<Prices>,
+    builder: Builder,
+    testing: bool,
 }
 
 /// Everything a [`Handle`] is made of.
@@ -58,11 +61,17 @@ pub struct Parts {
     pub blobs: Arc<dyn BlobApi>,
     /// The threads that serve users.
     pub pools: Arc<CallPools>,
+    /// The builder of payloads.
+    pub builder: Builder,
+    /// Place of the pool of transactions.
+    pub transactions: Arc<OnceLock<Arc<dyn TxPoolApi>>>,
+    /// Whether methods for tests are served.
+    pub testing: bool,
 }
 
 impl Handle {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { engine, chain, queries, prefetcher, policies, bus, blobs, pools } = parts;
+        let Parts { engine, chain, queries, prefetcher, policies, bus, blobs, pools, .. } = parts;
         Self {
             engine,
             chain,
@@ -71,9 +80,11 @@ impl Handle {
             policies,
             bus,
             blobs,
-            transactions: Arc::default(),
+            transactions: parts.transactions,
             pools,
             prices: Arc::default(),
+            builder: parts.builder,
+            testing: parts.testing,
         }
     }
 
@@ -97,8 +108,8 @@ impl Handle {
         &self.blobs
     }
 
-    /// Has JSON-RPC send transactions to this pool, and look for them there. The pool reads the
-    /// chain, so it starts after the executor. Only the first call has an effect.
+    /// Has JSON-RPC send transactions to this pool and look for them there, and the builder take them
+    /// from it. The pool reads the chain, so it starts after the executor. Only the first call has an effect.
     pub fn use_pool(&self, pool: Arc<dyn TxPoolApi>) {
         let _ = self.transactions.set(pool);
     }
@@ -305,24 +316,31 @@ impl Handle {
 
     /// Begins to build a payload on a block. The caller must have checked that the attributes fit
     /// the block and the method's version.
-    ///
-    /// # Errors
-    /// [`Error::Engine`].
-    pub async fn start_build(
-        &self,
-        parent: B256,
-        attributes: PayloadAttributes,
-    ) -> Result<PayloadId, Error> {
-        let ask = |reply| Message::StartBuild { parent, attributes, reply };
-        Ok(self.engine.ask(ask).await?)
+    pub fn start_build(&self, parent: B256, attributes: PayloadAttributes) -> PayloadId {
+        self.builder.start(parent, attributes)
     }
 
-    /// Returns a payload whose build has begun, or `None` if none has this id.
+    /// Returns a payload whose build has begun, or `None` if none has this id. Waits at most a
+    /// second, and only if the first full payload is still being built.
     ///
     /// # Errors
     /// [`Error`]: the payload cannot be built now.
     pub async fn get_payload(&self, id: PayloadId) -> Result<Option<Arc<BuiltPayload>>, Error> {
-        self.engine.ask(|reply| Message::GetPayload { id, reply }).await?
+        self.builder.get(id).await
+    }
+
+    /// Builds a block that is described in full, and keeps nothing of it. For tests of clients.
+    ///
+    /// # Errors
+    /// [`Error::CannotInclude`] if one of the given transactions cannot be in it; others as
+    /// [`Handle::get_payload`].
+    pub(crate) async fn build_block(&self, order: Order) -> Result<BuiltPayload, Error> {
+        self.builder.build(order).await
+    }
+
+    /// Returns whether methods for tests are served.
+    pub(crate) fn serves_tests(&self) -> bool {
+        self.testing
     }
 }
 

@@ -24,6 +24,7 @@
 
 mod ahead;
 mod block;
+mod builder;
 mod chain;
 mod config;
 mod engine;

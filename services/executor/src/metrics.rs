@@ -32,6 +32,10 @@ pub const LAYER_COPIES: &str = "tandem_executor_layer_copies_total";
 pub const CACHE_ENTRIES: &str = "tandem_executor_cache_entries";
 pub const CACHE_BYTES: &str = "tandem_executor_cache_bytes";
 pub const RECOMMITTED: &str = "tandem_executor_recommitted_blocks_total";
+pub const BUILDS: &str = "tandem_executor_builds_total";
+pub const BUILD_SECONDS: &str = "tandem_executor_build_seconds";
+pub const GET_PAYLOAD_SECONDS: &str = "tandem_executor_get_payload_seconds";
+pub const BUILT_BLOCKS: &str = "tandem_executor_own_blocks_total";
 pub const HEAD: &str = "tandem_executor_head_block";
 
 pub fn describe() {
@@ -109,6 +113,15 @@ pub fn describe() {
     );
     describe_gauge!(CACHE_ENTRIES, Unit::Count, "Values of the base that are cached, by kind");
     describe_gauge!(CACHE_BYTES, Unit::Bytes, "Memory of those values, by kind");
+    let text =
+        "Attempts at payloads by outcome: better than the one before, no_better, given_up, failed";
+    describe_counter!(BUILDS, Unit::Count, text);
+    let text = "From the begin of the work at a payload until it is there, by payload: empty, full, better";
+    describe_histogram!(BUILD_SECONDS, seconds, text);
+    let text = "engine_getPayload, without its transport";
+    describe_histogram!(GET_PAYLOAD_SECONDS, seconds, text);
+    let text = "Payloads that were built here, and so not executed again";
+    describe_counter!(BUILT_BLOCKS, Unit::Count, text);
     describe_gauge!(HEAD, Unit::Count, "Number of the canonical head");
 }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     ahead::{predict::Prediction, read_ahead::Prefetcher},
+    builder::{self, Builder, BuiltBlocks, Tools, turn::EngineTurn},
     config::Config,
     engine::{Deps, Engine, Message},
     error::Error,
@@ -10,7 +11,7 @@ use crate::{
     queries::Queries,
     rpc::CallPools,
 };
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tandem_actor::{Mailbox, Running, mailbox};
 
 /// The running executor.
@@ -18,6 +19,7 @@ pub struct Executor {
     mailbox: Mailbox<Message>,
     running: Running,
     handle: Handle,
+    builder: Builder,
 }
 
 impl Executor {
@@ -32,11 +34,31 @@ impl Executor {
         let (running, policies) = (Running::new(deps.fatal.clone()), deps.policies.clone());
         let (pool_config, blobs, bus) = (config.clone(), deps.blobs.clone(), deps.bus.clone());
         let (mailbox, inbox) = mailbox("engine", config.mailbox_capacity);
-        let storage = deps.storage.clone();
+        let (storage, own_proof) = (deps.storage.clone(), deps.own_proof.clone());
         let prediction = Prediction::new(config.predict_reads);
-        let (engine, chain) = Engine::open(config, deps, prediction.clone())?;
+        let (turn, built) = (Arc::<EngineTurn>::default(), Arc::<BuiltBlocks>::default());
+        let (engine, chain) =
+            Engine::open(config, deps, prediction.clone(), turn.clone(), built.clone())?;
         let spawned = running.spawn("engine", move || engine.run(&inbox));
         spawned.map_err(Error::thread("engine"))?;
+        let (builder, transactions) = (Builder::default(), Arc::<OnceLock<_>>::default());
+        let tools = Tools {
+            chain: chain.clone(),
+            proof: own_proof,
+            turn,
+            gas_limit_target: pool_config.gas_limit_target,
+        };
+        let parts = builder::Parts {
+            tools,
+            pool: transactions.clone(),
+            blobs: blobs.clone(),
+            blobs_max: pool_config.blobs_per_block_max,
+            built,
+        };
+        let spawned = builder
+            .worker(parts, running.stopping().clone())
+            .and_then(|worker| running.spawn("builder", worker));
+        spawned.map_err(Error::thread("builder"))?;
         let pools = Arc::new(CallPools::start(&pool_config)?);
         let recent = chain.recent.clone();
         let handle = Handle::new(Parts {
@@ -48,8 +70,11 @@ impl Executor {
             bus,
             blobs,
             pools,
+            builder: builder.clone(),
+            transactions,
+            testing: pool_config.testing_methods,
         });
-        Ok(Arc::new(Self { mailbox, running, handle }))
+        Ok(Arc::new(Self { mailbox, running, handle, builder }))
     }
 
     /// Returns a handle for calls to the executor.
@@ -61,6 +86,7 @@ impl Executor {
     pub fn stop(&self) {
         self.handle.pools().stop();
         self.running.stop(|| {
+            self.builder.stop();
             let _ = self.mailbox.send(Message::Stop);
         });
     }

@@ -401,6 +401,11 @@ impl Owner {
         let diff = Arc::new(TrieDiff::concat(diffs.iter()));
         self.tries.recycle(shards, diffs);
         self.tries.set_tips(shards, block.hash);
+        if !begin.kept {
+            self.tries.discard(block.hash, Some(parent));
+            self.publish_status();
+            return;
+        }
         self.layers.add(block, parent, shards, diff);
         // Shards that this block or the last one asked for may be asked for again, so their tries
         // stay.

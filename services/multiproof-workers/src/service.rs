@@ -120,7 +120,8 @@ impl MultiproofWorkers {
 impl ProofApi for MultiproofWorkers {
     fn begin(&self, begin: Begin) -> Result<Box<dyn ProofSession>, Error> {
         let (workers, policies) = (self.workers.clone(), self.policies.load());
-        let (affinities, proof_threads) = (self.affinities.clone(), self.proof_threads);
+        let affinities = if begin.kept { self.affinities.clone() } else { Arc::from([]) };
+        let proof_threads = self.proof_threads;
         let session = LocalSession::begin(workers, affinities, begin, policies, proof_threads)?;
         Ok(Box::new(session))
     }

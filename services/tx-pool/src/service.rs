@@ -28,7 +28,7 @@ use tandem_proto::{
     blob_validator::BlobApi,
     event::CHAIN_HEAD,
     limits::BLOBS_PER_BUNDLE_MAX,
-    tx_pool::{Content, Counts, Pending, PooledTransaction, TxPoolApi},
+    tx_pool::{BestPage, BestQuery, Content, Counts, Pending, PooledTransaction, TxPoolApi},
 };
 use tokio::{runtime, sync::oneshot};
 use tokio_util::sync::CancellationToken;
@@ -207,6 +207,16 @@ impl TxPoolApi for TxPool {
             queued: sizes.plain.1 + sizes.blobs.1,
         };
         Box::pin(ready(Ok(counts)))
+    }
+
+    fn best(&self, query: BestQuery) -> Pending<BestPage> {
+        let (best, version) = {
+            let pool = self.shared.pool.lock();
+            let is_known = query.unless == Some(pool.version());
+            (if is_known { Vec::new() } else { pool.best(&query) }, pool.version())
+        };
+        let transactions = best.iter().map(|tx| described(tx)).collect();
+        Box::pin(ready(Ok(BestPage { transactions, version })))
     }
 
     fn content(&self, sender: Option<Address>) -> Pending<Content> {

@@ -9,6 +9,8 @@
 //! * [`Process`] and [`Running`] run the `tandem` binary, and [`Six`] runs `tandem cluster`.
 //! * [`Wired`] runs processes with a network between them that can be disturbed.
 //! * [`Geth`] runs geth's discovery.
+//! * [`Mixed`] makes transactions for pools, and [`driver`] plays the consensus client of any
+//!   execution client.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
@@ -18,11 +20,13 @@ mod builder;
 mod client;
 pub mod contracts;
 mod corpus;
+pub mod driver;
 mod endless;
 mod endpoints;
 mod forks;
 mod gated;
 mod geth;
+mod mixed;
 mod node;
 mod payload;
 mod process;
@@ -43,6 +47,7 @@ pub use endpoints::{Endpoints, send_forkchoice, send_head, send_payload};
 pub use forks::{FORKS, Forks, GENESIS_TIME};
 pub use gated::GatedNode;
 pub use geth::Geth;
+pub use mixed::Mixed;
 pub use node::Node;
 pub use payload::{block_hash, new_payload, reseal};
 pub use process::Process;

@@ -260,10 +260,15 @@ pub fn spawn_in_background(
     run: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
     spawn(name, fatal, || {
-        #[cfg(target_os = "linux")]
-        lower_priority(BACKGROUND_NICENESS);
+        take_background_priority();
         run();
     })
+}
+
+/// Gives the calling thread the priority of [`spawn_in_background`], for good.
+pub fn take_background_priority() {
+    #[cfg(target_os = "linux")]
+    lower_priority(BACKGROUND_NICENESS);
 }
 
 /// Gives the calling thread the lowest priority of its kind, for good, for work that no block waits

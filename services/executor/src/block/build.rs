@@ -2,8 +2,10 @@
 
 use alloy_eips::eip4895::Withdrawal;
 use alloy_rlp::Encodable;
+use std::sync::Arc;
 use tandem_chain::{Fork, Payload};
 use tandem_primitives::{Address, B256, Bytes, U256, keccak256};
+use tandem_proto::blob_validator::StoredBlob;
 
 /// `PayloadAttributes` in all its versions (execution-apis, `src/engine`).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,6 +65,8 @@ pub struct BuiltPayload {
     pub requests: Vec<Bytes>,
     /// Income of the fee recipient, in wei.
     pub value: U256,
+    /// Blobs of the transactions, in their order, with the proofs that the fork demands.
+    pub blobs: Vec<Arc<StoredBlob>>,
 }
 
 #[cfg(test)]

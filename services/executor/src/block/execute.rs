@@ -16,8 +16,8 @@ use crate::{
     error::Error,
     state::{BlockState, StateReader, published::Position},
 };
-use alloy_consensus::{Transaction as _, transaction::Recovered};
-use alloy_eips::eip7685::Requests;
+use alloy_consensus::{Header, Transaction as _, transaction::Recovered};
+use alloy_eips::{eip4895::Withdrawal, eip7685::Requests};
 use alloy_evm::{
     Evm,
     block::{
@@ -126,24 +126,9 @@ fn run<R: StateReader>(
     if fork < Fork::Paris {
         apply_dao_fork(spec, header.number, state).map_err(Failure::Internal)?;
     }
-    if fork >= Fork::Amsterdam {
-        state.list_accesses();
-    }
-    let (rules, env) = (spec.rules(header), evm_env(spec, header));
-    let context = EthBlockExecutionCtx {
-        parent_hash: header.parent_hash,
-        parent_beacon_block_root: header.parent_beacon_block_root,
-        ommers: &block.ommers,
-        withdrawals: block.withdrawals.as_deref().map(Cow::Borrowed),
-        extra_data: header.extra_data.clone(),
-        tx_count_hint: Some(block.transactions.len()),
-        slot_number: header.slot_number,
-    };
-    let evm = match fork {
-        Fork::Constantinople => BlockEvm::constantinople(state, env),
-        _ => BlockEvm::new(state, env),
-    };
-    let mut executor = EthBlockExecutor::new(evm, context, rules, ReceiptBuilder);
+    let withdrawals = block.withdrawals.as_deref();
+    let mut executor = open(spec, header, &block.ommers, withdrawals, state);
+    executor.reserve(block.transactions.len());
     // Only after the merge. Execution ahead does not support a root per transaction (before
     // Byzantium), Constantinople's EVM, or the rules about empty accounts (before EIP-161).
     let ahead = ahead.filter(|_| fork >= Fork::Paris);
@@ -201,7 +186,50 @@ fn run<R: StateReader>(
         executor.evm_mut().db_mut().publish(None);
         turns.record();
     }
-    begin_accesses(&mut executor, block.transactions.len() + 1);
+    close(executor, spec, fork, withdrawals)
+}
+
+/// Returns the executor of a block with this header, before anything is executed.
+pub(super) fn open<'b, 's, 'a, R: StateReader>(
+    spec: &'s ChainSpec,
+    header: &Header,
+    ommers: &'b [Header],
+    withdrawals: Option<&'b [Withdrawal]>,
+    state: &'s mut BlockState<'a, R>,
+) -> Executor<'b, 's, 'a, R> {
+    let fork = spec.fork_of(header);
+    if fork >= Fork::Amsterdam {
+        state.list_accesses();
+    }
+    let (rules, env) = (spec.rules(header), evm_env(spec, header));
+    let context = EthBlockExecutionCtx {
+        parent_hash: header.parent_hash,
+        parent_beacon_block_root: header.parent_beacon_block_root,
+        ommers,
+        withdrawals: withdrawals.map(Cow::Borrowed),
+        extra_data: header.extra_data.clone(),
+        tx_count_hint: None,
+        slot_number: header.slot_number,
+    };
+    let evm = match fork {
+        Fork::Constantinople => BlockEvm::constantinople(state, env),
+        _ => BlockEvm::new(state, env),
+    };
+    EthBlockExecutor::new(evm, context, rules, ReceiptBuilder)
+}
+
+/// Executes what follows the last transaction: system calls, withdrawals, rewards.
+///
+/// # Errors
+/// [`Failure`].
+pub(super) fn close<R: StateReader>(
+    mut executor: Executor<'_, '_, '_, R>,
+    spec: &ChainSpec,
+    fork: Fork,
+    withdrawals: Option<&[Withdrawal]>,
+) -> Result<BlockExecutionResult<Receipt>, Failure> {
+    let transactions = executor.receipts().len();
+    begin_accesses(&mut executor, transactions + 1);
     if fork >= Fork::Prague {
         check_deposits(spec.deposit_contract(), executor.receipts()).map_err(Failure::Invalid)?;
         let missing = missing_contract(fork, executor.evm_mut().db_mut());
@@ -212,8 +240,8 @@ fn run<R: StateReader>(
     }
     if let Some(accesses) = executor.evm_mut().db_mut().accesses() {
         // alloy-evm leaves out withdrawals of nothing, which access their account too.
-        let withdrawals = block.withdrawals.iter().flatten();
-        withdrawals.for_each(|withdrawal| accesses.add_account(withdrawal.address));
+        let withdrawals = withdrawals.unwrap_or_default();
+        withdrawals.iter().for_each(|withdrawal| accesses.add_account(withdrawal.address));
     }
     let (_, result) = executor.finish().map_err(system_call)?;
     Ok(result)
@@ -246,11 +274,11 @@ impl Longest {
     }
 }
 
-type Executor<'b, 's, 'a, R> =
+pub(super) type Executor<'b, 's, 'a, R> =
     EthBlockExecutor<'b, BlockEvm<&'s mut BlockState<'a, R>>, BlockRules<'s>, ReceiptBuilder>;
 
 /// Sets the position of the next commits in the access list.
-fn begin_accesses<R: StateReader>(executor: &mut Executor<'_, '_, '_, R>, index: usize) {
+pub(super) fn begin_accesses<R: StateReader>(executor: &mut Executor<'_, '_, '_, R>, index: usize) {
     if let Some(accesses) = executor.evm_mut().db_mut().accesses() {
         accesses.set_index(index as u64);
     }
@@ -307,7 +335,7 @@ fn commit_ahead<'a, R: StateReader>(
 
 /// Returns whether the block has room for a transaction with this gas limit. From Amsterdam on,
 /// execution and state growth have a room each (EIP-8037).
-fn has_room<R: StateReader>(executor: &Executor<'_, '_, '_, R>, gas_limit: u64) -> bool {
+pub(super) fn has_room<R: StateReader>(executor: &Executor<'_, '_, '_, R>, gas_limit: u64) -> bool {
     let left = |used| executor.evm().block().gas_limit.saturating_sub(used);
     let rules = executor.evm().cfg_env();
     if !rules.enable_amsterdam_eip8037 {
@@ -317,7 +345,7 @@ fn has_room<R: StateReader>(executor: &Executor<'_, '_, '_, R>, gas_limit: u64) 
         && gas_limit <= left(executor.block_state_gas_used)
 }
 
-fn system_call(error: BlockExecutionError) -> Failure {
+pub(super) fn system_call(error: BlockExecutionError) -> Failure {
     failure(error, |error| BlockError::SystemCall { reason: error.to_string() })
 }
 
@@ -332,7 +360,7 @@ fn failure(
 }
 
 /// Returns the rule that an error of alloy-evm or revm refers to.
-fn transaction_rule(error: &BlockValidationError) -> TransactionRule {
+pub(super) fn transaction_rule(error: &BlockValidationError) -> TransactionRule {
     let invalid = match error {
         BlockValidationError::TransactionGasLimitMoreThanAvailableBlockGas { .. } => {
             return TransactionRule::BlockGasLeft;

@@ -7,5 +7,6 @@ pub mod constantinople;
 pub mod dao;
 pub mod evm;
 pub mod execute;
+pub mod fill;
 pub mod receipts;
 pub mod requests;

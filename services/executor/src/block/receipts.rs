@@ -24,13 +24,15 @@ pub enum ReceiptsRooter {
     Incremental(Box<ReceiptsTrie>),
     /// Computes on the receipts thread.
     Background(Job),
+    /// Computes nothing: root and bloom filter are known.
+    Known(B256, Bloom),
 }
 
 impl ReceiptsRooter {
     /// Accepts all receipts so far. Called for each new receipt.
     pub fn follow(&mut self, receipts: &[Receipt]) {
         match self {
-            Self::AtEnd => {}
+            Self::AtEnd | Self::Known(..) => {}
             Self::Incremental(trie) => {
                 for receipt in receipts.get(trie.len()..).unwrap_or_default() {
                     trie.push(receipt);
@@ -46,6 +48,7 @@ impl ReceiptsRooter {
         match self {
             Self::AtEnd => receipts_root(receipts),
             Self::Incremental(trie) => trie.finish(),
+            Self::Known(root, bloom) => (root, bloom),
             Self::Background(job) => {
                 job.finish(receipts).unwrap_or_else(|| receipts_root(receipts))
             }

@@ -9,7 +9,7 @@ use alloy_eips::{
 use alloy_evm::block::system_calls::{
     BUILDER_DEPOSIT_REQUEST_PREDEPLOY_ADDRESS, BUILDER_EXIT_REQUEST_PREDEPLOY_ADDRESS,
 };
-use alloy_primitives::{Address, B256, U256, b256};
+use alloy_primitives::{Address, B256, Log, U256, b256};
 use revm::Database;
 use tandem_chain::{BlockError, Fork, Receipt};
 use tandem_primitives::EMPTY_CODE_HASH;
@@ -49,16 +49,17 @@ pub const REQUEST_CONTRACTS: [Address; 4] = [
 /// # Errors
 /// [`BlockError::DepositLayout`].
 pub fn check_deposits(contract: Address, receipts: &[Receipt]) -> Result<(), BlockError> {
-    for (index, receipt) in receipts.iter().enumerate() {
-        let mut deposits = receipt
-            .logs()
-            .iter()
-            .filter(|log| log.address == contract && log.topics().first() == Some(&DEPOSIT_EVENT));
-        if !deposits.all(|log| has_deposit_layout(&log.data.data)) {
-            return Err(BlockError::DepositLayout { index });
-        }
+    match receipts.iter().position(|receipt| !have_deposit_layout(contract, receipt.logs())) {
+        Some(index) => Err(BlockError::DepositLayout { index }),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Returns whether all logs of the deposit contract among these have the layout of deposits.
+pub fn have_deposit_layout(contract: Address, logs: &[Log]) -> bool {
+    let is_deposit =
+        |log: &&Log| log.address == contract && log.topics().first() == Some(&DEPOSIT_EVENT);
+    logs.iter().filter(is_deposit).all(|log| has_deposit_layout(&log.data.data))
 }
 
 fn has_deposit_layout(data: &[u8]) -> bool {
@@ -92,7 +93,7 @@ pub fn missing_contract(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloy_primitives::{Bytes, Log};
+    use alloy_primitives::Bytes;
     use revm::state::{AccountInfo, Bytecode};
 
     fn deposit_data() -> Vec<u8> {

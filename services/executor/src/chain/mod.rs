@@ -300,6 +300,12 @@ impl Chain {
         Ok((id, StateView::passing(id.hash, self.recent.clone(), self.storage.clone())))
     }
 
+    /// Returns the state after a block, for building a block on it.
+    pub(crate) fn view_for_building(&self, parent: BlockId) -> Result<StateView, Error> {
+        self.view(BlockTag::Hash(parent.hash))?;
+        Ok(StateView::building(parent.hash, self.recent.clone(), self.storage.clone()))
+    }
+
     /// Returns a header by hash, from the tree or the database.
     pub(crate) fn header_by_hash(
         &self,

@@ -2,7 +2,6 @@
 //! owns the state that a block changes; [`crate::Handle`] tells the blob pool of the answer.
 
 mod base;
-mod build;
 mod committed;
 mod forkchoice;
 mod kept;
@@ -15,17 +14,14 @@ mod synced;
 
 use crate::{
     ahead::{predict::Prediction, senders::Senders, speculate::Prewarmers},
-    block::{
-        build::{BuiltPayload, PayloadAttributes, PayloadId},
-        receipts::ReceiptsThread,
-    },
+    block::receipts::ReceiptsThread,
+    builder::{BuiltBlocks, turn::EngineTurn},
     chain::Chain,
     config::Config,
     error::Error,
     status::{Condemned, ForkchoiceState, PayloadStatus},
 };
 use alloy_primitives::map::B256Map;
-use build::Builds;
 use committed::Committed;
 use kept::{CatchUp, Kept};
 use premerge::TotalDifficulties;
@@ -57,10 +53,6 @@ pub enum Message {
     },
     /// Sets a new head.
     Forkchoice { state: ForkchoiceState, reply: oneshot::Sender<Result<PayloadStatus, Error>> },
-    /// Begins to build a payload on this valid block.
-    StartBuild { parent: B256, attributes: PayloadAttributes, reply: oneshot::Sender<PayloadId> },
-    /// Requests a payload; the answer is `None` for an unknown id.
-    GetPayload { id: PayloadId, reply: oneshot::Sender<Result<Option<Arc<BuiltPayload>>, Error>> },
     /// Sets a new head that only the user of this machine chose.
     MakeHead { hash: B256, reply: oneshot::Sender<Result<PayloadStatus, Error>> },
     /// Notes that blocks are invalid because an ancestor of theirs is.
@@ -93,7 +85,6 @@ pub struct Deps {
 }
 
 pub struct Engine {
-    config: Config,
     chain: Arc<Chain>,
     storage: Arc<dyn StorageApi>,
     proof: Arc<dyn ProofApi>,
@@ -104,7 +95,10 @@ pub struct Engine {
     prewarmers: Prewarmers,
     prediction: Prediction,
     invalid: Invalid,
-    builds: Builds,
+    /// Tells the builder when the engine is at work.
+    turn: Arc<EngineTurn>,
+    /// Results of blocks that were built here.
+    built: Arc<BuiltBlocks>,
     policies: LivePolicies,
     /// Policies of the newest block, for the metrics.
     shown: Option<Policies>,
@@ -132,8 +126,10 @@ impl Engine {
         config: Config,
         deps: Deps,
         prediction: Prediction,
+        turn: Arc<EngineTurn>,
+        built: Arc<BuiltBlocks>,
     ) -> Result<(Self, Arc<Chain>), Error> {
-        // The RPC handles the blobs: the engine only checks versioned hashes.
+        // RPC and builder handle the blobs: the engine only checks versioned hashes.
         let Deps { storage, proof, own_proof, blobs: _, bus, policies, fatal } = deps;
         let persisted = bus.subscribe(CHAIN_PERSISTED);
         let epoch = storage.acquire_epoch(&config.name)?;
@@ -142,7 +138,6 @@ impl Engine {
         let prewarmers = prewarmers.map_err(Error::thread("prewarm"))?;
         let invalid = Invalid::new(config.invalid_blocks);
         let mut engine = Self {
-            config,
             chain: chain.clone(),
             storage,
             proof,
@@ -153,7 +148,8 @@ impl Engine {
             prewarmers,
             prediction,
             invalid,
-            builds: Builds::default(),
+            turn,
+            built,
             policies,
             shown: None,
             receipts_thread: None,
@@ -189,18 +185,14 @@ impl Engine {
     /// dropped.
     fn handle(&mut self, envelope: Envelope<Message>) -> bool {
         let _entered = envelope.span.entered();
+        let turn = self.turn.clone();
+        let taken = turn.take();
         match envelope.message {
             Message::NewPayload { block, senders, reply } => {
                 let _ = reply.send(self.new_payload(&block, &senders));
             }
             Message::Forkchoice { state, reply } => {
                 let _ = reply.send(self.forkchoice(state));
-            }
-            Message::StartBuild { parent, attributes, reply } => {
-                let _ = reply.send(self.start_build(parent, attributes));
-            }
-            Message::GetPayload { id, reply } => {
-                let _ = reply.send(self.get_payload(id));
             }
             Message::MakeHead { hash, reply } => {
                 let _ = reply.send(self.make_head(hash));
@@ -214,6 +206,7 @@ impl Engine {
             }
             Message::Stop => return false,
         }
+        drop(taken);
         // The caller may have been woken on this core, where it would wait for this thread.
         std::thread::yield_now();
         // After the answer, which does not depend on it. The caller need not wait while the cache
@@ -231,6 +224,8 @@ impl Engine {
     fn idle(&mut self) {
         self.hear_persisted();
         if self.has_work() {
+            let turn = self.turn.clone();
+            let _taken = turn.take();
             self.work();
             return;
         }

@@ -11,6 +11,7 @@ use crate::{
         execute::{Executed, Failure, execute},
         receipts::ReceiptsRooter,
     },
+    builder::BlockResult,
     error::Error,
     metrics as names,
     state::{
@@ -177,7 +178,10 @@ impl Engine {
         payload_span: &Span,
     ) -> Result<(), Failure> {
         let started = Instant::now();
-        let mut running = self.execute_streaming(&self.proof, block, senders, parent, policies)?;
+        let mut running = match self.built.take(&block.id.hash) {
+            Some(result) => self.resume(result, block.id, parent)?,
+            None => self.execute_streaming(block, senders, parent, policies)?,
+        };
         let executed_at = Instant::now();
         histogram!(names::EXECUTION_SECONDS).record(executed_at - started);
         running.finish();
@@ -220,16 +224,30 @@ impl Engine {
         Ok(())
     }
 
-    /// Executes the block on its parent's state, streaming the changes to these workers.
-    pub(super) fn execute_streaming(
+    /// Takes over the result of a block that was built here. The hash covers everything that the
+    /// result depends on. The workers get all changes at once.
+    fn resume(
         &self,
-        proof: &Arc<dyn ProofApi>,
+        result: BlockResult,
+        block: BlockId,
+        parent: BlockId,
+    ) -> Result<Running, Failure> {
+        let BlockResult { executed, diff, receipts_root, logs_bloom } = result;
+        counter!(names::BUILT_BLOCKS).increment(1);
+        let session = Self::prove_again(&self.proof, Begin::new(block, parent.hash), &diff)?;
+        let rooter = ReceiptsRooter::Known(receipts_root, logs_bloom);
+        Ok(Running { executed, diff, session, executing: Vec::new(), rooter })
+    }
+
+    /// Executes the block on its parent's state, streaming the changes to the workers.
+    fn execute_streaming(
+        &self,
         block: &Arc<Block>,
         senders: &Senders,
         parent: BlockId,
         policies: &Policies,
     ) -> Result<Running, Failure> {
-        let chain = &self.chain;
+        let (chain, proof) = (&self.chain, &self.proof);
         let view = info_span!("get_overlay").in_scope(|| {
             let recent = chain.recent.clone();
             Arc::new(StateView::pinned(parent.hash, recent, self.storage.clone()))

@@ -64,8 +64,6 @@ const PAYLOAD_BODIES_MAX: u64 = 128;
 /// These are the `engine` methods, all of [`super::eth_methods`], and the `tandem` methods, which
 /// read and change policies. The specification requires some `eth` methods, so that a consensus
 /// client needs only one connection.
-///
-/// Payloads built here have no transactions, because there is no pool to take them from yet.
 pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
     let mut methods = eth_methods_of(engine, client.clone(), Lane::Engine);
     for (name, version) in [
@@ -156,7 +154,7 @@ impl<'de> Deserialize<'de> for Names {
 }
 
 /// Returns the fork at this time, or `None` from the first unknown fork on.
-fn known_fork(spec: &ChainSpec, timestamp: u64) -> Option<Fork> {
+pub(super) fn known_fork(spec: &ChainSpec, timestamp: u64) -> Option<Fork> {
     let is_unknown = spec.unsupported_fork().is_some_and(|fork| timestamp >= fork.time);
     (!is_unknown).then(|| spec.fork_at(timestamp))
 }
@@ -215,8 +213,7 @@ async fn start_build(
         check_attributes(version, &attributes, header.timestamp, fork_at).map(Some)
     };
     let Some(attributes) = off_reactor(check).await? else { return Ok(None) };
-    let id = engine.start_build(head, attributes).await.map_err(engine_error)?;
-    Ok(Some(id.0.into()))
+    Ok(Some(engine.start_build(head, attributes).0.into()))
 }
 
 async fn get_payload(engine: Handle, version: u8, params: Params) -> Answer {
@@ -225,10 +222,12 @@ async fn get_payload(engine: Handle, version: u8, params: Params) -> Answer {
     let built = engine.get_payload(id.into()).await.map_err(engine_error)?;
     let built = built.ok_or_else(|| unknown_payload(id))?;
     check_get_payload(version, built.fork)?;
-    match version {
+    // Many transactions and blobs are megabytes.
+    off_reactor(move || match version {
         1 => to_result(&built.payload),
         _ => to_result(&GetPayloadJson::new(version, &built)),
-    }
+    })
+    .await
 }
 
 async fn get_blobs(engine: Handle, version: Version, params: Params) -> Streamed {
@@ -343,7 +342,7 @@ fn client_version(client: &ClientInfo, params: &Params) -> Answer {
 }
 
 /// Converts an engine error to an error object.
-fn engine_error(error: Error) -> RpcError {
+pub(super) fn engine_error(error: Error) -> RpcError {
     let code = match &error {
         Error::InvalidForkchoice(_) => code::INVALID_FORKCHOICE_STATE,
         Error::ReorgTooDeep { .. } => code::TOO_DEEP_REORG,

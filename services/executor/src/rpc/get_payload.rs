@@ -5,8 +5,10 @@ use super::hex::Quantity;
 use crate::{BuiltPayload, PayloadId};
 use alloy_primitives::{Bytes, FixedBytes, U256};
 use serde::Serialize;
+use std::sync::Arc;
 use tandem_chain::{Fork, Payload};
 use tandem_http::{RpcError, code};
+use tandem_proto::blob_validator::StoredBlob;
 
 /// `payloadId`: eight bytes.
 pub(super) type PayloadIdJson = FixedBytes<8>;
@@ -25,7 +27,7 @@ pub(super) struct GetPayloadJson<'a> {
     block_value: Quantity<U256>,
     /// Blobs, since V3. From V5 on the proofs are cell proofs (`BlobsBundleV2`).
     #[serde(skip_serializing_if = "Option::is_none")]
-    blobs_bundle: Option<BlobsBundle>,
+    blobs_bundle: Option<BlobsBundle<'a>>,
     /// Whether to prefer this payload over a builder's, since V3.
     #[serde(skip_serializing_if = "Option::is_none")]
     should_override_builder: Option<bool>,
@@ -34,12 +36,31 @@ pub(super) struct GetPayloadJson<'a> {
     execution_requests: Option<&'a [Bytes]>,
 }
 
-/// `BlobsBundleV1` and `V2`: a payload without transactions has no blobs.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct BlobsBundle {
-    commitments: [Bytes; 0],
-    proofs: [Bytes; 0],
-    blobs: [Bytes; 0],
+/// `BlobsBundleV1` and, with cell proofs, `BlobsBundleV2`.
+#[derive(Debug, Serialize)]
+struct BlobsBundle<'a> {
+    commitments: Vec<FixedBytes<48>>,
+    /// Proofs in the order of the blobs: one for each, or one for each of its cells.
+    proofs: Vec<FixedBytes<48>>,
+    blobs: Vec<&'a Bytes>,
+}
+
+impl<'a> BlobsBundle<'a> {
+    /// Returns the bundle with the proofs of this version.
+    fn new(version: u8, blobs: &'a [Arc<StoredBlob>]) -> Self {
+        let mut proofs = Vec::new();
+        for blob in blobs {
+            match version {
+                ..5 => proofs.extend(blob.proof.iter().map(FixedBytes::from)),
+                _ => proofs.extend(blob.cell_proofs.iter().flatten().map(FixedBytes::from)),
+            }
+        }
+        Self {
+            commitments: blobs.iter().map(|blob| blob.commitment.into()).collect(),
+            proofs,
+            blobs: blobs.iter().map(|blob| &blob.blob).collect(),
+        }
+    }
 }
 
 /// Checks that this version serves payloads of this fork.
@@ -63,14 +84,25 @@ pub(super) fn unknown_payload(id: PayloadIdJson) -> RpcError {
     RpcError::engine(code::UNKNOWN_PAYLOAD, format_args!("no payload {id}"))
 }
 
+/// Returns the newest version that serves payloads of this fork.
+pub(super) fn newest_version(fork: Fork) -> u8 {
+    match fork {
+        Fork::Cancun => 3,
+        Fork::Prague => 4,
+        Fork::Osaka => 5,
+        fork if fork >= Fork::Amsterdam => 6,
+        _ => 2,
+    }
+}
+
 impl<'a> GetPayloadJson<'a> {
     /// Returns the result of this version.
     pub(super) fn new(version: u8, built: &'a BuiltPayload) -> Self {
         Self {
             execution_payload: &built.payload,
             block_value: Quantity(built.value),
-            blobs_bundle: (version >= 3).then(BlobsBundle::default),
-            // No heuristic demands true, and builders' blocks have transactions.
+            blobs_bundle: (version >= 3).then(|| BlobsBundle::new(version, &built.blobs)),
+            // No heuristic demands true.
             should_override_builder: (version >= 3).then_some(false),
             execution_requests: (version >= 4).then_some(&built.requests),
         }
@@ -95,6 +127,7 @@ mod tests {
                 let code = check_get_payload(version, fork).map_err(|error| error.code);
                 let want = if forks.contains(&fork) { Ok(()) } else { Err(code::UNSUPPORTED_FORK) };
                 assert_eq!(code, want, "{fork} by V{version}");
+                assert_eq!(check_get_payload(newest_version(fork), fork), Ok(()));
             }
         }
     }

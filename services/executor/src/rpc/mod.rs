@@ -16,6 +16,7 @@ mod pool;
 mod prices;
 mod revert;
 mod strict;
+mod testing;
 
 pub use engine_api::engine_methods;
 pub use eth::eth_methods;

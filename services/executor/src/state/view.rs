@@ -115,6 +115,8 @@ pub struct StateView {
     /// Layers at the creation of the view, and whether the branch reaches their base: see
     /// [`Recent`].
     pinned: Option<(Arc<Layers>, bool)>,
+    /// Whether single reads are added to the cache.
+    fills_cache: bool,
     /// [`Layers::resets`] at the creation of the branch.
     resets: u64,
     storage: Arc<dyn BaseReads>,
@@ -129,14 +131,23 @@ impl StateView {
         let branch = layers.branch(block);
         let reaches = branch.reaches(&layers.base().hash);
         let (resets, pinned) = (layers.resets(), Some((layers, reaches)));
-        Self { branch, recent, pinned, resets, storage, counters: Counters::default() }
+        let (fills_cache, counters) = (true, Counters::default());
+        Self { branch, recent, pinned, fills_cache, resets, storage, counters }
     }
 
     /// Creates a view that may live long. Its reads are not added to the cache, which is reserved
     /// for the needs of blocks.
     pub fn passing(block: B256, recent: Arc<Recent>, storage: Arc<dyn BaseReads>) -> Self {
         let (branch, resets) = recent.read(|layers| (layers.branch(block), layers.resets()));
-        Self { branch, recent, pinned: None, resets, storage, counters: Counters::default() }
+        let (pinned, fills_cache, counters) = (None, false, Counters::default());
+        Self { branch, recent, pinned, fills_cache, resets, storage, counters }
+    }
+
+    /// Creates a view for building a block on top of `block`. It does not hold the layers, so the
+    /// engine changes them without a copy. It adds its reads to the cache, because the next block
+    /// needs most of them.
+    pub fn building(block: B256, recent: Arc<Recent>, storage: Arc<dyn BaseReads>) -> Self {
+        Self { fills_cache: true, ..Self::passing(block, recent, storage) }
     }
 
     /// Returns the layers that the view reads through.
@@ -344,7 +355,7 @@ impl StateReader for StateView {
         };
         let request = ReadState { accounts: vec![*address_hash], ..ReadState::default() };
         let account = self.read_alone(&base, &request)?.accounts.first().copied().flatten();
-        if self.pinned.is_some() {
+        if self.fills_cache {
             cache.add_account(epoch, *address_hash, account);
         }
         Ok(account)
@@ -359,7 +370,7 @@ impl StateReader for StateView {
         let (key, generation) = ((*address_hash, *slot), cache.generation(address_hash));
         let request = ReadState { slots: vec![key], ..ReadState::default() };
         let value = self.read_alone(&base, &request)?.slots.first().copied().unwrap_or_default();
-        if self.pinned.is_some() {
+        if self.fills_cache {
             cache.add_slot(epoch, key, generation, value);
         }
         Ok(value)

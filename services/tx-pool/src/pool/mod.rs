@@ -11,6 +11,7 @@
 //!   all its transactions invalid at once. So an account with a delegation, or with a pooled
 //!   transaction that would set one, has one transaction in flight at most.
 
+mod best;
 mod error;
 mod shelf;
 mod transaction;
@@ -82,6 +83,8 @@ pub struct Pool {
     /// Number of pooled transactions that set each account's code.
     authorities: HashMap<Address, usize>,
     places: u64,
+    /// Number of changes so far.
+    version: u64,
 }
 
 impl Pool {
@@ -95,6 +98,7 @@ impl Pool {
             by_hash: HashMap::new(),
             authorities: HashMap::new(),
             places: 0,
+            version: 0,
         }
     }
 
@@ -228,6 +232,7 @@ impl Pool {
         accounts: &HashMap<Address, SenderAccount>,
     ) -> Reset {
         self.market = market;
+        self.version += 1;
         let mut reset = Reset::default();
         for shelf in [&mut self.plain, &mut self.blobs] {
             shelf.set_market(market);
@@ -278,6 +283,7 @@ impl Pool {
     }
 
     fn remember(&mut self, tx: Arc<Pooled>) {
+        self.version += 1;
         for authority in &tx.authorities {
             *self.authorities.entry(*authority).or_default() += 1;
         }
@@ -285,6 +291,7 @@ impl Pool {
     }
 
     fn forget(&mut self, tx: &Pooled) {
+        self.version += 1;
         self.by_hash.remove(&tx.hash);
         for authority in &tx.authorities {
             if let Some(count) = self.authorities.get_mut(authority) {

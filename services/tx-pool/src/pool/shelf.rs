@@ -56,7 +56,7 @@ pub struct Entry {
     pub tx: Arc<Pooled>,
     /// Time of its arrival.
     pub since: Duration,
-    /// Position in the order of arrival.
+    /// Position in the order of arrival, the same for no two transactions of the pool.
     pub place: u64,
     /// Rank at the prices of the head.
     rank: Rank,
@@ -168,6 +168,11 @@ impl Shelf {
         let next = sequence.map_or(0, Sequence::next_nonce);
         let entries = sequence.into_iter().flat_map(|sequence| &sequence.entries);
         entries.map(move |(nonce, entry)| (*nonce < next, entry))
+    }
+
+    /// Returns the pending transactions of each sender in the order of nonces.
+    pub fn pending_by_sender(&self) -> impl Iterator<Item = impl Iterator<Item = &Entry>> {
+        self.senders.values().map(|sequence| sequence.entries.values().take(sequence.pending))
     }
 
     /// Checks a transaction against the sender's others.

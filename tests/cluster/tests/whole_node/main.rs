@@ -7,6 +7,7 @@ mod amsterdam;
 mod bad_input;
 mod blob_service;
 mod blobs;
+mod block_building;
 mod branches;
 mod builder;
 mod corpora;

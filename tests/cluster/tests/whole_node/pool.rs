@@ -3,12 +3,11 @@
 
 use alloy_primitives::{B256, Bytes};
 use serde_json::{Value, json};
-use std::{fs, net::Ipv4Addr, path::Path};
-use tandem_auth::Secret;
+use std::{fs, net::Ipv4Addr};
 use tandem_chain::{Fork, decode_transaction};
 use tandem_cluster::Config;
 use tandem_cluster_tests::{
-    Builder, Client, Contents, Forks, Node, TestBlob, Transfer, blob_transaction, wait,
+    Builder, Contents, Forks, Node, TestBlob, Transfer, blob_transaction, driver::geth_engine, wait,
 };
 use tandem_testkit::geth::{Geth, is_installed, run};
 
@@ -204,22 +203,6 @@ async fn transactions_reach_other_nodes_and_each_blob_is_verified_once() {
     }
 }
 
-/// Returns a client of geth's Engine API, whose port its log names.
-async fn engine_of(folder: &Path, name: &str) -> Client {
-    let log = folder.join(name).with_extension("log");
-    let address = wait("geth's Engine API", async || {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        let line = text
-            .lines()
-            .find(|it| it.contains("HTTP server started") && it.contains("auth=true"))?;
-        let address = line.split("endpoint=").nth(1)?.split_whitespace().next()?;
-        address.parse().ok()
-    })
-    .await;
-    let secret = Secret::load(&folder.join(name).join("geth/jwtsecret")).unwrap();
-    Client::new(address, Some(secret))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_travel_to_geth_and_back() {
     if !is_installed() {
@@ -233,7 +216,7 @@ async fn transactions_travel_to_geth_and_back() {
     let args = ["--port", "0", "--syncmode", "full", "--cache", "64"];
     let geth = Geth::start(folder.path(), "geth", &args);
     // geth takes no transactions of peers before its consensus client names a head.
-    let mut engine = engine_of(folder.path(), "geth").await;
+    let mut engine = geth_engine(folder.path(), "geth").await;
     let state = json!({"headBlockHash": builder.genesis(), "safeBlockHash": B256::ZERO,
         "finalizedBlockHash": B256::ZERO});
     let answer = engine.call("engine_forkchoiceUpdatedV3", json!([state, null])).await.unwrap();

@@ -217,7 +217,7 @@ pub fn command() -> impl Strategy<Value = SessionCommand> {
     let command = prop_oneof![
         (block_id(), hash(), shard_set(), "[0-9a-f-]{0,60}").prop_map(
             |(block, parent, shards, traceparent)| Command::Begin {
-                begin: Begin { block, parent, shards },
+                begin: Begin::new(block, parent).of_shards(shards),
                 traceparent
             }
         ),

@@ -1,3 +1,4 @@
+mod best;
 mod model;
 
 use super::*;
