@@ -32,6 +32,8 @@ pub struct Leader {
     pub host: Host,
     pub random: Random,
     epoch: Epoch,
+    /// Height of the final block, which no branch leaves.
+    finalized: u64,
     /// Blocks and the states after them, from genesis to the head.
     pub chain: Vec<(BlockId, World)>,
 }
@@ -42,7 +44,7 @@ impl Leader {
         let writer = StorageWriter::start(config, Deps::default()).unwrap();
         let epoch = writer.acquire_epoch("leader").unwrap();
         let host = Host::start(&writer);
-        Self { writer, host, random: Random(seed), epoch, chain: vec![genesis] }
+        Self { writer, host, random: Random(seed), epoch, finalized: 0, chain: vec![genesis] }
     }
 
     pub fn head(&self) -> BlockId {
@@ -63,10 +65,11 @@ impl Leader {
     /// Makes the tip the head, and a block some way below it final.
     pub fn choose(&mut self) {
         let head = self.head();
-        let depth = 2 + self.random.below(6);
-        let final_height = head.number.saturating_sub(depth) as usize;
-        let finalized =
-            (final_height > 0 && self.random.one_in(2)).then(|| self.chain[final_height].0);
+        if self.random.one_in(2) {
+            let depth = 2 + self.random.below(6);
+            self.finalized = self.finalized.max(head.number.saturating_sub(depth));
+        }
+        let finalized = (self.finalized > 0).then(|| self.chain[self.finalized as usize].0);
         let forkchoice = Forkchoice { head, safe: finalized, finalized };
         self.writer.canonicalize(self.epoch, forkchoice).unwrap();
     }
@@ -82,13 +85,11 @@ impl Leader {
     /// Replaces the newest blocks by another branch, or only steps back.
     pub fn reorg(&mut self) {
         let depth = 1 + self.random.below(7).min(self.head().number) as usize;
-        let left = self.chain.len().saturating_sub(depth).max(1);
+        let left = self.chain.len().saturating_sub(depth).max(self.finalized as usize + 1);
         self.chain.truncate(left);
         let blocks = self.random.below(depth as u64 + 2);
         self.extend(blocks);
-        // Nothing is final across a reorg here.
-        let forkchoice = Forkchoice { head: self.head(), safe: None, finalized: None };
-        self.writer.canonicalize(self.epoch, forkchoice).unwrap();
+        self.choose();
     }
 
     /// Does something at random.
@@ -123,7 +124,7 @@ fn child(parent: BlockId, world: &World, random: &mut Random) -> (Block, World) 
     let mut after = world.clone();
     after.apply(&diff);
     let transactions: Vec<Bytes> = (0..random.below(4))
-        .map(|_| Bytes::from([&[2u8][..], &random.next().to_be_bytes()].concat()))
+        .map(|_| Bytes::from([&[2u8][..], &random.next().to_be_bytes().repeat(20)].concat()))
         .collect();
     let receipts: Vec<Receipt> = (1..=transactions.len() as u64)
         .map(|count| Receipt { cumulative_gas_used: count * 21_000, ..receipt() })
