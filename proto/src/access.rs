@@ -18,11 +18,13 @@ pub const PEER_TABLE: &str = "peer-table";
 pub const DISCOVERY: &str = "discovery";
 /// Role of the service with the sessions between execution clients.
 pub const PEER_SESSIONS: &str = "peer-sessions";
+/// Role of a process that keeps a copy of the chain and of its state.
+pub const FOLLOWER: &str = "follower";
 /// Role of people with a gRPC tool. They may look, and report the number of connected peers.
 pub const OPERATOR: &str = "operator";
 
 /// Every role that a certificate may name.
-pub const ROLES: [&str; 8] = [
+pub const ROLES: [&str; 9] = [
     EXECUTOR,
     MULTIPROOF_WORKER,
     STORAGE_WRITER,
@@ -30,6 +32,7 @@ pub const ROLES: [&str; 8] = [
     PEER_TABLE,
     DISCOVERY,
     PEER_SESSIONS,
+    FOLLOWER,
     OPERATOR,
 ];
 
@@ -55,7 +58,7 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 41] = [
+pub const RULES: [Rule; 42] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -72,18 +75,24 @@ pub const RULES: [Rule; 41] = [
     // lead to the root in the block's header, whatever the sender. An executor has workers of its
     // own.
     // Peers are told where the own chain stands.
-    rule(STORAGE, "GetCheckpoint", &[EXECUTOR, MULTIPROOF_WORKER, PEER_SESSIONS, OPERATOR]),
+    rule(
+        STORAGE,
+        "GetCheckpoint",
+        &[EXECUTOR, MULTIPROOF_WORKER, PEER_SESSIONS, FOLLOWER, OPERATOR],
+    ),
     rule(STORAGE, "ListPending", &[EXECUTOR, MULTIPROOF_WORKER, OPERATOR]),
     rule(STORAGE, "GetTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),
     rule(STORAGE, "WalkTrie", &[EXECUTOR, MULTIPROOF_WORKER]),
     rule(STORAGE, "PutTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),
     rule(STORAGE, "ReadState", &[EXECUTOR, OPERATOR]),
     // Peers ask for blocks.
-    rule(STORAGE, "GetBlock", &[EXECUTOR, PEER_SESSIONS, OPERATOR]),
-    rule(STORAGE, "GetHeader", &[EXECUTOR, PEER_SESSIONS, OPERATOR]),
+    rule(STORAGE, "GetBlock", &[EXECUTOR, PEER_SESSIONS, FOLLOWER, OPERATOR]),
+    rule(STORAGE, "GetHeader", &[EXECUTOR, PEER_SESSIONS, FOLLOWER, OPERATOR]),
     rule(STORAGE, "GetTransaction", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "GetAccessList", &[EXECUTOR, PEER_SESSIONS, OPERATOR]),
-    rule(STORAGE, "GetStateItems", &[PEER_SESSIONS]),
+    rule(STORAGE, "GetStateItems", &[PEER_SESSIONS, FOLLOWER]),
+    // A follower copies the chain, and begins with genesis and a recent state.
+    rule(STORAGE, "Follow", &[FOLLOWER]),
     // Only the executor sends blocks to workers.
     rule(WORKERS, "ProcessBlock", &[EXECUTOR]),
     rule(WORKERS, "Discard", &[EXECUTOR]),

@@ -95,6 +95,12 @@ pub const CODES_MAX: usize = 1024;
 /// Maximum number of trie nodes that a peer is asked for.
 pub const TRIE_NODES_MAX: usize = 1024;
 
+/// Maximum number of blocks with which a reader of the feed says where it stands.
+pub const FEED_KNOWN_MAX: usize = 128;
+
+/// Maximum size in bytes of the part of a block in one message of the feed.
+pub const FEED_PART_BYTES: usize = 1 << 20;
+
 /// Maximum number of nibbles of a path to a trie node. Peers may send longer ones than there are.
 pub const NODE_PATH_NIBBLES_MAX: u32 = 256;
 

@@ -43,6 +43,17 @@ pub enum Error {
         /// Oldest block to which the base can rewind.
         oldest: BlockNumber,
     },
+    /// A reader of the feed stands at a block whose successors have no state diffs any more.
+    #[error(
+        "block {at} is too far behind for the feed, which goes back to block {oldest}: download the \
+         state"
+    )]
+    TooFarBehind {
+        /// Block at which the reader stands.
+        at: BlockNumber,
+        /// Oldest block after which the feed continues.
+        oldest: BlockNumber,
+    },
     /// The database failed or contains invalid data. The text says where.
     #[error("{0}")]
     Store(String),
@@ -69,6 +80,7 @@ impl Error {
             | Self::Unproven { .. }
             | Self::UnknownBlock(_)
             | Self::RewindTooDeep { .. }
+            | Self::TooFarBehind { .. }
             | Self::Store(_)
             | Self::Refused(_) => false,
         }

@@ -70,6 +70,9 @@ pub enum Reason {
     /// The text is not a valid host.
     #[error("is neither an IP address nor the name of a host")]
     NotAHost,
+    /// Bytes that hold a message of their own cannot be decoded.
+    #[error("is not a message of its kind")]
+    Malformed,
     /// A number of variable length starts with a zero byte.
     #[error("starts with a zero byte")]
     LeadingZero,

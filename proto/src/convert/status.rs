@@ -26,13 +26,16 @@ pub const ERROR_METADATA: &str = "tandem-error-bin";
 impl From<&storage::Error> for storage_writer::v1::Error {
     /// Cuts texts at [`ERROR_TEXT_BYTES_MAX`].
     fn from(error: &storage::Error) -> Self {
-        use storage_wire::{Fenced, Kind, RewindTooDeep};
+        use storage_wire::{Fenced, Kind, RewindTooDeep, TooFarBehind};
         let kind = match error {
             &storage::Error::Fenced { held, granted } => Kind::Fenced(Fenced { held, granted }),
             &storage::Error::Unproven { held } => Kind::Unproven(held),
             &storage::Error::UnknownBlock(hash) => Kind::UnknownBlock(hash_bytes(hash)),
             &storage::Error::RewindTooDeep { to, oldest } => {
                 Kind::RewindTooDeep(RewindTooDeep { to, oldest })
+            }
+            &storage::Error::TooFarBehind { at, oldest } => {
+                Kind::TooFarBehind(TooFarBehind { at, oldest })
             }
             storage::Error::Store(text) => Kind::Store(cut(text)),
             storage::Error::Unavailable(text) => Kind::Unavailable(cut(text)),
@@ -53,6 +56,9 @@ impl TryFrom<storage_writer::v1::Error> for storage::Error {
             Kind::UnknownBlock(bytes) => Self::UnknownBlock(hash(&bytes).at("unknown_block")?),
             Kind::RewindTooDeep(rewind) => {
                 Self::RewindTooDeep { to: rewind.to, oldest: rewind.oldest }
+            }
+            Kind::TooFarBehind(behind) => {
+                Self::TooFarBehind { at: behind.at, oldest: behind.oldest }
             }
             Kind::Store(text) => Self::Store(text),
             Kind::Unavailable(text) => Self::Unavailable(text),
@@ -217,7 +223,9 @@ fn storage_code(error: &storage::Error) -> Code {
         storage::Error::Fenced { .. } => Code::FailedPrecondition,
         storage::Error::Unproven { .. } => Code::PermissionDenied,
         storage::Error::UnknownBlock(_) => Code::NotFound,
-        storage::Error::RewindTooDeep { .. } => Code::OutOfRange,
+        storage::Error::RewindTooDeep { .. } | storage::Error::TooFarBehind { .. } => {
+            Code::OutOfRange
+        }
         storage::Error::Store(_) => Code::Internal,
         storage::Error::Unavailable(_) => Code::Unavailable,
         storage::Error::Refused(_) => Code::InvalidArgument,

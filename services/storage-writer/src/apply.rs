@@ -103,6 +103,8 @@ pub struct Tries {
     pub root: B256,
     /// Root node, `None` when the state is empty.
     pub root_node: Option<Vec<u8>>,
+    /// Top node of each shard.
+    pub tops: [SubtrieRoot; Shard::COUNT],
 }
 
 impl Tries {
@@ -125,7 +127,7 @@ impl Tries {
             }
         }
         let (root, root_node) = combine(&roots)?;
-        Ok(Self { parts, root, root_node })
+        Ok(Self { parts, root, root_node, tops: roots })
     }
 
     /// Computes the changes that updates make to the tries of the base that `view` shows.
@@ -136,7 +138,7 @@ impl Tries {
         let mut shards = new_shards();
         let (root, roots, diff) = apply_block(&mut shards, updates, &mut BaseNodes(view))?;
         let (_, root_node) = combine(&roots)?;
-        Ok(Self { parts: vec![Arc::new(diff)], root, root_node })
+        Ok(Self { parts: vec![Arc::new(diff)], root, root_node, tops: roots })
     }
 
     /// Rejects a root other than `header`, the root in the block's header.

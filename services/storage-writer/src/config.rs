@@ -23,6 +23,11 @@ pub struct Config {
     pub reverse_diff_blocks: u64,
     /// Blocks below the base whose access lists are kept (EIP-7928).
     pub access_list_blocks: u64,
+    /// Blocks of the base whose state diffs are kept for followers. A follower that is further behind
+    /// downloads the state. Blocks with an access list need no diff: their lists serve.
+    pub feed_blocks: u64,
+    /// Number of followers that may read the feed at the same time; 0 to give it to none.
+    pub feed_readers_max: usize,
     /// Maximum bytes of state diffs and trie diffs of pending blocks in memory. Above it, diffs of
     /// side branches are read or computed on demand, and the base follows the head more closely.
     pub pending_memory_bytes_max: u64,
@@ -64,6 +69,8 @@ impl Config {
             backlog_blocks_max: 64,
             reverse_diff_blocks: 10_000,
             access_list_blocks: ACCESS_LIST_BLOCKS,
+            feed_blocks: 4096,
+            feed_readers_max: 16,
             pending_memory_bytes_max: 512 << 20,
             side_branch_bytes_max: 4 << 30,
             kept_bytes_max: 1 << 30,
@@ -87,6 +94,7 @@ impl Config {
             backlog_blocks_max: 4,
             reverse_diff_blocks: 12,
             access_list_blocks: 20,
+            feed_blocks: 24,
             pending_memory_bytes_max: 20_000,
             peer_states_max: 32,
             ..Self::new(datadir)

@@ -76,6 +76,10 @@ pub const CALLS: &str = "tandem_storage_writer_calls";
 pub const STREAMS: &str = "tandem_storage_writer_streams";
 /// Counter: answers in parts that ended because the client read nothing.
 pub const STREAMS_UNREAD: &str = "tandem_storage_writer_streams_unread_total";
+/// Gauge: followers that read the feed.
+pub const FEED_READERS: &str = "tandem_storage_writer_feed_readers";
+/// Counter: blocks sent to followers.
+pub const FEED_BLOCKS: &str = "tandem_storage_writer_feed_blocks_total";
 
 /// Describes the metrics of a server.
 pub fn describe_server() {
@@ -83,6 +87,8 @@ pub fn describe_server() {
     describe_gauge!(STREAMS, Unit::Count, "answers in parts that are not over");
     let text = "answers in parts that ended because the client took nothing of them";
     describe_counter!(STREAMS_UNREAD, Unit::Count, text);
+    describe_gauge!(FEED_READERS, Unit::Count, "followers that read the feed");
+    describe_counter!(FEED_BLOCKS, Unit::Count, "blocks sent to followers");
 }
 
 /// Describes the metrics of the service itself.

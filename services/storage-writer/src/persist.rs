@@ -17,7 +17,8 @@ use tandem_proto::storage;
 use tandem_store::{
     Batch, Durability, View,
     tables::{
-        AccessLists, Canonical, Code, Pending as PendingTable, Proven, ReverseDiffs, Transactions,
+        AccessLists, Canonical, Code, Pending as PendingTable, Proven, ReverseDiffs, StateDiffs,
+        Transactions,
     },
 };
 use tracing::{Span, debug, debug_span, error, info, info_span, warn};
@@ -25,8 +26,8 @@ use tracing::{Span, debug, debug_span, error, info, info_span, warn};
 /// Messages that may wait for the persist thread; a sender waits while the mailbox is full.
 pub const MAILBOX: usize = 16;
 
-/// Maximum number of heights whose old reverse diffs one block removes, and likewise access lists. A
-/// block adds fewer, so that a lowered limit is reached.
+/// Maximum number of heights whose old reverse diffs one block removes, and likewise access lists and
+/// state diffs. A block adds fewer, so that a lowered limit is reached.
 const PRUNED_MAX: u64 = 16;
 
 /// Time between two checks of the database's usage; an idle thread wakes only for them.
@@ -50,6 +51,8 @@ pub struct Persister {
     pub(crate) oldest_reverse: BlockNumber,
     /// Height below which no access list is left; one above the base when there is none.
     oldest_list: BlockNumber,
+    /// Height below which no state diff is left; one above the base when there is none.
+    oldest_diff: BlockNumber,
 }
 
 /// Guard that tells waiting callers when the thread ends, however it ends.
@@ -81,13 +84,23 @@ impl Persister {
             Some(height) => height,
             None => meta::base(&view)?.number + 1,
         };
+        let oldest = view.cursor::<StateDiffs>(&[]).entry()?.and_then(|(key, _)| height_of(key));
+        let oldest_diff = match oldest {
+            Some(height) => height,
+            None => meta::base(&view)?.number + 1,
+        };
         drop(view);
-        Ok(Self { shared, oldest_reverse, oldest_list })
+        Ok(Self { shared, oldest_reverse, oldest_list, oldest_diff })
     }
 
     /// Notes that the base is at this height, and nothing below it can be undone.
     pub fn begin_at(&mut self, base: BlockNumber) {
-        (self.oldest_reverse, self.oldest_list) = (base + 1, base + 1);
+        (self.oldest_reverse, self.oldest_list, self.oldest_diff) = (base + 1, base + 1, base + 1);
+    }
+
+    /// Notes that the base stepped back to this height, so state diffs begin no higher than above it.
+    pub fn rewound_to(&mut self, base: BlockNumber) {
+        self.oldest_diff = self.oldest_diff.min(base + 1);
     }
 
     /// Runs the thread's loop. Messages go before blocks, so that a rewind waits for one block at
@@ -214,9 +227,11 @@ impl Persister {
     /// Notes that the base moved to another block.
     pub(crate) fn moved(&self, base: BlockId) {
         self.shared.acknowledged.base(&self.shared.store, base);
-        // Tries that started from the old base are of no use any more.
+        // Tries that are of no use above the new base would only take memory.
         if let Some(mut replay) = self.shared.replay.try_lock() {
-            *replay = None;
+            if replay.as_mut().is_some_and(|tries| !tries.follow(base)) {
+                *replay = None;
+            }
         }
         (self.shared.deps.on_persisted)(base);
     }
@@ -245,6 +260,12 @@ impl Persister {
         }
         let reverse = ReverseDiff { block: id.hash, updates: undo };
         batch.put::<ReverseDiffs>(id.number, &reverse.encode());
+        // The feed gives followers the list of a block that has one.
+        let has_list = view.get::<AccessLists>(id)?.is_some();
+        if self.shared.config.feed_blocks > 0 && !has_list {
+            batch.put::<StateDiffs>(id.number, &record.encode());
+        }
+        let oldest_diff = self.prune_state_diffs(&mut batch, id.number);
         let oldest_reverse = self.prune_reverse_diffs(&mut batch, id.number);
         let oldest_list = self.prune_access_lists(&mut batch, &view, id.number)?;
         batch.delete::<PendingTable>(id.hash);
@@ -253,6 +274,7 @@ impl Persister {
         self.write(batch, id)?;
         self.oldest_reverse = oldest_reverse;
         self.oldest_list = oldest_list;
+        self.oldest_diff = oldest_diff;
         Ok(())
     }
 
@@ -292,6 +314,16 @@ impl Persister {
         let end = limit.min(self.oldest_reverse + PRUNED_MAX).max(self.oldest_reverse);
         for number in self.oldest_reverse..end {
             batch.delete::<ReverseDiffs>(number);
+        }
+        end
+    }
+
+    /// Removes state diffs beyond the limit. Returns the height below which none is left.
+    fn prune_state_diffs(&self, batch: &mut Batch<'_>, newest: BlockNumber) -> BlockNumber {
+        let limit = (newest + 1).saturating_sub(self.shared.config.feed_blocks);
+        let end = limit.min(self.oldest_diff + PRUNED_MAX).max(self.oldest_diff);
+        for number in self.oldest_diff..end {
+            batch.delete::<StateDiffs>(number);
         }
         end
     }

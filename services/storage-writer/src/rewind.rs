@@ -20,7 +20,7 @@ use tandem_store::{
     Batch, View,
     tables::{
         AccessLists, Bodies, Canonical, Code, Headers, Pending as PendingTable, Proven, Receipts,
-        ReverseDiffs, Transactions,
+        ReverseDiffs, StateDiffs, Transactions,
     },
 };
 use tracing::info;
@@ -57,6 +57,7 @@ impl Persister {
             self.shared.progress.notify_all();
             self.moved(base);
         }
+        self.rewound_to(base.number);
         info!(from = from.number, to, "base rewound");
         Ok(())
     }
@@ -118,6 +119,7 @@ fn undone(
         batch.delete::<Transactions>(*hash);
     }
     batch.delete::<ReverseDiffs>(id.number);
+    batch.delete::<StateDiffs>(id.number);
     let record = PendingRecord { id, parent: parent.hash, transaction_hashes, diff };
     let encoded = record.encode();
     batch.put::<PendingTable>(id.hash, &encoded);

@@ -4,6 +4,7 @@ use crate::{
     chain::Pending,
     codec::{PendingRecord, encode_kept},
     config::database_path,
+    feed::FeedThreads,
     grant::Grant,
     kept::Kept,
     load::{drop_unproven, load},
@@ -38,6 +39,7 @@ use tandem_store::{
         Proven, Receipts, Slots,
     },
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, info_span, warn};
 
@@ -81,6 +83,8 @@ pub struct StorageWriter {
     pub(crate) mailbox: Mailbox<Message>,
     /// States that peers ask for.
     pub(crate) served: ServedStates,
+    /// Threads that read the feed.
+    pub(crate) feed: FeedThreads,
     running: Running,
 }
 
@@ -122,6 +126,7 @@ impl StorageWriter {
             mended: Mutex::new(None),
             is_downloading: AtomicBool::new(is_downloading),
             built: Mutex::default(),
+            forkchoices: watch::Sender::default(),
         });
         let suspects = shared.state.lock().chain.unproven();
         drop_unproven(&shared, suspects)?;
@@ -140,9 +145,16 @@ impl StorageWriter {
             path: "threads of peers' states".into(),
             source,
         })?;
+        let feed = FeedThreads::start(&shared, &running);
+        let feed = feed.map_err(|source| Error::Io {
+            context: "start",
+            path: "threads of the feed".into(),
+            source,
+        })?;
         Ok(Arc::new(Self {
             shared,
             served,
+            feed,
             genesis: genesis.id,
             genesis_json: genesis.json.into(),
             granted: RwLock::new(grant),
@@ -156,6 +168,7 @@ impl StorageWriter {
     pub fn stop(&self) {
         self.running.stop(|| {
             self.served.stop();
+            self.feed.stop();
             let _ = self.mailbox.send(Message::Stop);
         });
     }
@@ -166,7 +179,7 @@ impl StorageWriter {
         Ok(self.shared.forget(&mut self.shared.state.lock(), blocks, &[])?)
     }
 
-    fn fence(&self, held: Epoch) -> Result<RwLockReadGuard<'_, Grant>> {
+    pub(crate) fn fence(&self, held: Epoch) -> Result<RwLockReadGuard<'_, Grant>> {
         let granted = self.granted.read();
         check(held, &granted)?;
         Ok(granted)
@@ -213,6 +226,8 @@ impl StorageWriter {
         state.chain.set_goal(&limits);
         state.advancing = true;
         state.failure = None;
+        drop(state);
+        shared.forkchoices.send_modify(|changes| *changes += 1);
         Ok(None)
     }
 
@@ -277,7 +292,7 @@ fn check(held: Epoch, granted: &Grant) -> Result<()> {
 }
 
 /// Refuses a block whose header does not hash to its id.
-fn other_header(id: BlockId) -> storage::Error {
+pub(crate) fn other_header(id: BlockId) -> storage::Error {
     storage::Error::Refused(format!("the header of block {id} has another hash"))
 }
 

@@ -9,6 +9,7 @@
 use crate::{
     Config, Deps, Error,
     acknowledged::Acknowledged,
+    apply::Tries,
     chain::{Ancestor, Chain, Pending, TrieParts},
     codec::PendingRecord,
     diff_check::{Extent, verify_handed_over},
@@ -23,7 +24,7 @@ use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU64},
 };
-use tandem_primitives::{B256, BlockId, BlockNumber, StateDiff, TrieDiff};
+use tandem_primitives::{AccountUpdate, B256, BlockId, BlockNumber, StateDiff, TrieDiff};
 use tandem_proto::storage;
 use tandem_store::{
     Batch, Durability, Store, View,
@@ -32,6 +33,7 @@ use tandem_store::{
         Proven, Receipts,
     },
 };
+use tokio::sync::watch;
 
 /// Part of the chain that is in memory, and the current work of the persist thread.
 pub struct State {
@@ -59,8 +61,7 @@ pub struct Shared {
     pub free_bytes: AtomicU64,
     /// Signalled whenever the persist thread has changed [`State`].
     pub progress: Condvar,
-    /// Tries of the branch that was replayed last, if the base has not moved since. Locked before
-    /// `state`.
+    /// Tries of the branch that was replayed last, if they are still of use. Locked before `state`.
     pub replay: Mutex<Option<Replay>>,
     /// Base at which rebuilding all tries did not help. Locked while the base is changed or its
     /// tries are mended, and before `replay` and `state`.
@@ -69,6 +70,8 @@ pub struct Shared {
     pub is_downloading: AtomicBool,
     /// Tries of the downloaded state, `None` when parts came since.
     pub built: Mutex<Option<Built>>,
+    /// Counts the changes of the forkchoice, for readers of the feed.
+    pub forkchoices: watch::Sender<u64>,
 }
 
 /// Place where a block's branch meets the base's chain.
@@ -167,17 +170,55 @@ impl Shared {
                 self.progress.wait(&mut state);
             }
         };
-        let continued = replay.take().filter(|replay| replay.base() == base).and_then(|replay| {
-            let done = branch.iter().position(|block| block.id.hash == replay.tip())? + 1;
-            (done < branch.len()).then_some((replay, done))
-        });
-        let (mut current, done) = continued.unwrap_or_else(|| (Replay::new(base), 0));
+        let (mut current, done) = continued(replay.take(), base, &branch)
+            .filter(|(_, done)| *done < branch.len())
+            .unwrap_or_else(|| (Replay::new(base), 0));
         let mut last = None;
         for block in &branch[done..] {
             last = Some(self.replay_block(&mut current, &view, block)?);
         }
         *replay = Some(current);
         Ok(last)
+    }
+
+    /// Runs the changes of a child of `parent` through the tries, and returns what they become. The
+    /// child is not stored. `fresh` drops the tries of the blocks before, and reads them anew.
+    ///
+    /// Returns `None` when the parent is neither the base nor pending above it.
+    ///
+    /// # Errors
+    /// When the database fails, or its tries are damaged.
+    pub fn run_child(
+        &self,
+        (parent, child): (B256, BlockId),
+        header_root: B256,
+        updates: &[AccountUpdate],
+        fresh: bool,
+    ) -> Result<Option<Tries>, Error> {
+        let mut replay = self.replay.lock();
+        let (view, base, branch) = {
+            let state = self.state.lock();
+            let view = self.store.snapshot();
+            let base = crate::meta::base(&view)?;
+            let (Ancestor::Base, branch) = state.chain.ancestor(parent, &base.hash) else {
+                return Ok(None);
+            };
+            let blocks = branch.iter().filter_map(|hash| state.chain.get(hash).cloned());
+            (view, base, blocks.collect::<Vec<_>>())
+        };
+        let kept = replay.take().filter(|_| !fresh);
+        let (mut current, done) =
+            continued(kept, base, &branch).unwrap_or_else(|| (Replay::new(base), 0));
+        current.outlive_the_base();
+        for block in &branch[done..] {
+            self.replay_block(&mut current, &view, block)?;
+        }
+        let tries = current.run(&view, child.hash, updates)?;
+        // Tries that took in a refused block are of no use.
+        if tries.root == header_root {
+            *replay = Some(current);
+        }
+        Ok(Some(tries))
     }
 
     /// Returns the trie diff of a pending block as it was handed over. Together with the diffs of
@@ -287,6 +328,20 @@ impl Shared {
     }
 }
 
+/// Returns a replay that can go on above `base` at a block of this branch, and the number of the
+/// branch's blocks that ran already.
+fn continued(replay: Option<Replay>, base: BlockId, branch: &[Pending]) -> Option<(Replay, usize)> {
+    let mut replay = replay?;
+    if !replay.follow(base) {
+        return None;
+    }
+    if replay.tip() == base.hash {
+        return Some((replay, 0));
+    }
+    let done = branch.iter().position(|block| block.id.hash == replay.tip())? + 1;
+    Some((replay, done))
+}
+
 /// Returns state diff and transaction hashes of a pending block, from memory or from the database.
 ///
 /// # Errors
@@ -299,7 +354,7 @@ pub fn record(view: &View<'_>, block: &Pending) -> Result<Arc<PendingRecord>, Er
     found.map(Arc::new).ok_or_else(|| Error::absent(format!("record of block {}", block.id)))
 }
 
-fn stored_record(view: &View<'_>, hash: B256) -> Result<Option<PendingRecord>, Error> {
+pub fn stored_record(view: &View<'_>, hash: B256) -> Result<Option<PendingRecord>, Error> {
     view.get::<PendingTable>(hash)?.map(|bytes| PendingRecord::decode(&bytes)).transpose()
 }
 

@@ -74,8 +74,12 @@ fn tests_may_import(from: &str, to: &str) -> bool {
     match from {
         _ if from.starts_with("crates/") => helpers || to == "tests/kit",
         "proto" | "tracing/overlap" => helpers || to == "tests/kit",
-        // Their tests prove blocks, and download states, over real storage.
-        "services/multiproof-workers" | "services/sync" if to == "services/storage-writer" => true,
+        // Their tests prove blocks, and copy states, over real storage.
+        "services/multiproof-workers" | "services/sync" | "services/follower"
+            if to == "services/storage-writer" =>
+        {
+            true
+        }
         "services/cluster" | "cli" => to.starts_with("tests/"),
         // Their tests call them as clients do.
         _ if from.starts_with("services/") => {

@@ -182,7 +182,11 @@ impl Client {
         self.release_epoch();
     }
 
-    fn read(&self, name: &'static str) -> CallOptions {
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    pub(crate) fn read(&self, name: &'static str) -> CallOptions {
         self.remote.config.read(name)
     }
 
@@ -191,7 +195,7 @@ impl Client {
     }
 
     /// Makes a call and waits for its answer.
-    fn call<R: Message + Clone, A, F>(
+    pub(crate) fn call<R: Message + Clone, A, F>(
         &self,
         options: CallOptions,
         request: impl Into<R>,

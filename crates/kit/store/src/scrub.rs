@@ -5,7 +5,7 @@ use crate::{
     store::{Backend, Db, family_of},
     tables::{
         AccessLists, AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Meta, Pending,
-        Receipts, ReverseDiffs, Slots, StorageTrie, Transactions,
+        Receipts, ReverseDiffs, Slots, StateDiffs, StorageTrie, Transactions,
     },
 };
 use rocksdb::{AsRawPtr, DB, ReadOptions};
@@ -27,7 +27,7 @@ pub struct Scrubbed {
 /// Function that reads one table; it returns its number of records, and the first fault.
 type Scan = fn(&Db) -> (u64, Option<String>);
 
-const SCANS: [Scan; 14] = [
+const SCANS: [Scan; 15] = [
     scan::<Headers>,
     scan::<Bodies>,
     scan::<Receipts>,
@@ -41,6 +41,7 @@ const SCANS: [Scan; 14] = [
     scan::<ReverseDiffs>,
     scan::<Pending>,
     scan::<AccessLists>,
+    scan::<StateDiffs>,
     scan::<Meta>,
 ];
 

@@ -107,6 +107,12 @@ bytes_table!(
     }
 );
 bytes_table!(
+    /// State diffs of the last blocks of the base by height, opaque, for readers of the feed. A block
+    /// with an access list has none.
+    StateDiffs, "state_diffs", Tuning::LOG, BlockNumber,
+    |key, out| out.extend_from_slice(&key.to_be_bytes())
+);
+bytes_table!(
     /// Single records by name.
     Meta, "meta", Tuning::SMALL, &'static str, |key, out| out.extend_from_slice(key.as_bytes())
 );
@@ -240,11 +246,12 @@ impl Table for Slots {
 }
 
 /// Tables that a database of an earlier schema version lacks: the first two came with version 2, the
-/// last one with version 3. Opening it adds them.
-pub(crate) const ADDED: [&str; 3] = [Proven::NAME, Kept::NAME, AccessLists::NAME];
+/// others with versions 3 and 4. Opening it adds them.
+pub(crate) const ADDED: [&str; 4] =
+    [Proven::NAME, Kept::NAME, AccessLists::NAME, StateDiffs::NAME];
 
 /// Name and tuning of every table, for opening.
-pub(crate) const ALL: [(&str, Tuning); 16] = [
+pub(crate) const ALL: [(&str, Tuning); 17] = [
     entry::<Headers>(),
     entry::<Bodies>(),
     entry::<Receipts>(),
@@ -260,6 +267,7 @@ pub(crate) const ALL: [(&str, Tuning); 16] = [
     entry::<Proven>(),
     entry::<Kept>(),
     entry::<AccessLists>(),
+    entry::<StateDiffs>(),
     entry::<Meta>(),
 ];
 

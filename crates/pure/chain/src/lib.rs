@@ -39,6 +39,7 @@ mod genesis;
 mod header;
 mod kind;
 mod large_fees;
+mod listed_changes;
 mod network_form;
 mod outcome;
 mod payload;
@@ -59,6 +60,7 @@ pub use error::{BlockError, HeaderField};
 pub use fork::Fork;
 pub use header::validate_header;
 pub use kind::Fault;
+pub use listed_changes::ListedChanges;
 pub use network_form::{
     BLOB_BYTES, NetworkForm, NetworkFormError, Point, Sidecar, SidecarPart, Wrapper,
     decode_network_form,

@@ -26,6 +26,9 @@
 //! which the client reads nothing for ten seconds ends. Trie diffs, which are advice, never delay
 //! their sender: a diff that does not fit into the queue is dropped and counted.
 //!
+//! **Feed.** A follower has a stream of the canonical chain, with one block under way at a time
+//! (`feed.rs`). Threads of the lowest priority read the blocks. The number of readers is limited.
+//!
 //! **The right to write.** A client with `lease_ms` that was granted an epoch
 //! renews its lease periodically. Until the lease ends, the server grants no epoch to other
 //! clients, which ask until they get one. A client that stops renewing is fenced by the next grant
@@ -39,6 +42,7 @@
 //! [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
 
 mod call_scheduler;
+mod feed;
 mod lease_table;
 mod server;
 mod streams;

@@ -2,6 +2,7 @@
 
 use super::{
     call_scheduler::{CallScheduler, Lane, caller},
+    feed::{ServedFeed, follow},
     lease_table::LeaseTable,
     streams::{Asked, Parts, parts},
 };
@@ -16,6 +17,7 @@ use tandem_primitives::{B256, BlockNumber, ShardSet, TrieDiff, WalkTarget};
 use tandem_proto::{
     access::permits,
     convert::{EpochRequest, TrieDiffParts},
+    feed::{FeedReads, FollowRequest},
     limits::STORAGE_MESSAGE_BYTES_MAX,
     snap::StateRequest,
     storage::{
@@ -31,7 +33,7 @@ use tandem_proto::{
     },
 };
 use tandem_rpc::{Host, Identity, Limits};
-use tokio::{net::TcpListener, task::spawn_blocking};
+use tokio::{net::TcpListener, sync::Semaphore, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -45,6 +47,7 @@ const UNREAD_MAX: Duration = Duration::from_secs(10);
 /// Server of a [`StorageApi`] for clients in other processes.
 pub struct Server {
     api: Arc<dyn StorageApi>,
+    feed: Option<Arc<dyn FeedReads>>,
     identity: Identity,
     unread_max: Duration,
 }
@@ -53,7 +56,7 @@ impl Server {
     /// Creates a server of this API. It holds the handle until it ends, and drops it on a thread.
     pub fn new(api: Arc<dyn StorageApi>) -> Self {
         names::describe_server();
-        Self { api, identity: Identity::default(), unread_max: UNREAD_MAX }
+        Self { api, feed: None, identity: Identity::default(), unread_max: UNREAD_MAX }
     }
 
     /// Sets the longest time for which a client may read nothing from a stream, instead of ten
@@ -61,6 +64,12 @@ impl Server {
     #[must_use]
     pub fn unread_at_most(self, unread_max: Duration) -> Self {
         Self { unread_max, ..self }
+    }
+
+    /// Offers the feed to followers too.
+    #[must_use]
+    pub fn feeding(self, feed: Arc<dyn FeedReads>) -> Self {
+        Self { feed: Some(feed), ..self }
     }
 
     /// Sets the identity of the server. If it is proven, callers must prove theirs.
@@ -76,9 +85,17 @@ impl Server {
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let holder = self.api.holder().map_err(io::Error::other)?;
         let lease = LeaseTable::open(holder, Instant::now());
+        let readers_max = self.feed.as_ref().map_or(0, |feed| feed.feed_readers_max());
+        let feed = self
+            .feed
+            .as_ref()
+            .filter(|_| readers_max > 0)
+            .map(|feed| ServedFeed { feed: Arc::downgrade(feed), stop: stop.clone() });
         let service = StorageWriterServer::new(Service {
             lanes: Arc::new(CallScheduler::new(&self.api, self.unread_max)),
             lease: Arc::new(lease),
+            feed,
+            readers: Arc::new(Semaphore::new(readers_max)),
         })
         .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(STORAGE_MESSAGE_BYTES_MAX);
@@ -93,7 +110,7 @@ impl Server {
         };
         let result = host.serve(listener, stop).await;
         // The last handle of a storage-writer waits for its thread.
-        let _ = spawn_blocking(move || drop(self.api)).await;
+        let _ = spawn_blocking(move || drop((self.api, self.feed))).await;
         result
     }
 }
@@ -102,6 +119,10 @@ impl Server {
 struct Service {
     lanes: Arc<CallScheduler>,
     lease: Arc<LeaseTable>,
+    /// Feed, `None` if it is given to nobody.
+    feed: Option<ServedFeed>,
+    /// Places of its readers.
+    readers: Arc<Semaphore>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -168,6 +189,7 @@ impl generated::StorageWriter for Service {
     type ListPendingStream = Parts<v1::ListPendingResponse>;
     type GetStateDiffsStream = Parts<v1::GetStateDiffsResponse>;
     type GetTrieDiffStream = Parts<v1::GetTrieDiffResponse>;
+    type FollowStream = Parts<v1::FollowResponse>;
 
     async fn acquire_epoch(
         &self,
@@ -394,5 +416,21 @@ impl generated::StorageWriter for Service {
     ) -> Answer<v1::GetTransactionResponse> {
         let call = |api: &dyn StorageApi, wire| Ok(api.transaction(B256::try_from(wire)?)?.into());
         self.answer(Lane::Short, request, call).await
+    }
+
+    async fn follow(&self, request: Request<v1::FollowRequest>) -> Answer<Self::FollowStream> {
+        let Some(feed) = self.feed.clone() else {
+            let text = "the feed is off (`storage_writer.feed_readers_max`)".to_owned();
+            return Err(storage::Error::Refused(text).into());
+        };
+        let caller = caller(&request);
+        let request = FollowRequest::try_from(request.into_inner())?;
+        let Ok(place) = self.readers.clone().try_acquire_owned() else {
+            let text = "all places of followers are taken (`storage_writer.feed_readers_max`)";
+            return Err(storage::Error::Unavailable(text.to_owned()).into());
+        };
+        let (lanes, lane) = (self.lanes.clone(), Lane::Long);
+        let asked = Asked { lanes, lane, caller, call: "Follow" };
+        Ok(Response::new(follow(feed, request, place, asked)))
     }
 }

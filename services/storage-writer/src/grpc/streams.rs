@@ -4,11 +4,11 @@ use super::call_scheduler::{CallScheduler, Lane, failed};
 use crate::metrics as names;
 use futures_util::stream::unfold;
 use metrics::gauge;
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 use tandem_proto::storage::Error;
 use tandem_rpc::Caller;
 use tokio::{
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::mpsc::{Permit, Receiver, Sender, channel},
     task::spawn_blocking,
     time::timeout,
 };
@@ -26,7 +26,9 @@ pub struct Asked {
     pub call: &'static str,
 }
 
-enum Part<T> {
+/// Message from the task that makes a stream.
+pub enum Part<T> {
+    /// The next part, or the error that ends the stream.
     Item(Result<T, Status>),
     /// End of the stream.
     End,
@@ -40,13 +42,24 @@ where
     I: Iterator<Item: Send + 'static> + Send + 'static,
 {
     let unread_max = asked.lanes.unread_max;
+    stream_of(unread_max, |sender| async move { make(items, &asked, sender).await })
+}
+
+/// Returns the stream of the parts that a task sends. If the task lets go of the sender without an
+/// end, the client took nothing for `unread_max`.
+pub fn stream_of<T, F>(unread_max: Duration, make: impl FnOnce(Sender<Part<T>>) -> F) -> Parts<T>
+where
+    T: Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
     let (sender, receiver) = channel(1);
+    let made = make(sender);
     tokio::spawn(async move {
         gauge!(names::STREAMS).increment(1);
-        make(items, &asked, sender).await;
+        made.await;
         gauge!(names::STREAMS).decrement(1);
     });
-    let next = move |receiver: Option<Receiver<Part<I::Item>>>| async move {
+    let next = move |receiver: Option<Receiver<Part<T>>>| async move {
         let mut receiver = receiver?;
         match receiver.recv().await {
             Some(Part::Item(Ok(item))) => Some((Ok(item), Some(receiver))),
@@ -61,22 +74,37 @@ where
     Box::pin(unfold(Some(receiver), next))
 }
 
+/// Waits until the client has taken the previous part. Returns `None` when the client is gone, or
+/// took nothing for [`CallScheduler::unread_max`].
+pub async fn room<'s, T>(
+    asked: &Asked,
+    sender: &'s Sender<Part<T>>,
+) -> Option<Permit<'s, Part<T>>> {
+    let Asked { lanes, caller, call, .. } = asked;
+    loop {
+        let taken = caller.taken();
+        match timeout(lanes.unread_max, sender.reserve()).await {
+            Ok(Ok(room)) => return Some(room),
+            Ok(Err(_)) => return None,
+            // A large part on a slow line. The connection itself sees whether the client reads
+            // *this* answer, and ends otherwise.
+            Err(_) if caller.taken() > taken => {}
+            Err(_) => {
+                lanes.unread(call, caller);
+                return None;
+            }
+        }
+    }
+}
+
 /// Makes the parts until there are no more or the client is gone.
 async fn make<I>(mut items: I, asked: &Asked, sender: Sender<Part<I::Item>>)
 where
     I: Iterator<Item: Send + 'static> + Send + 'static,
 {
-    let Asked { lanes, lane, caller, call } = asked;
+    let Asked { lanes, lane, caller, .. } = asked;
     loop {
-        let taken = caller.taken();
-        let room = match timeout(lanes.unread_max, sender.reserve()).await {
-            Ok(Ok(room)) => room,
-            Ok(Err(_)) => return,
-            // A large part on a slow line. The connection itself sees whether the client reads
-            // *this* answer, and ends otherwise.
-            Err(_) if caller.taken() > taken => continue,
-            Err(_) => return lanes.unread(call, caller),
-        };
+        let Some(room) = room(asked, &sender).await else { return };
         let place = tokio::select! {
             place = lanes.place(*lane, caller) => place,
             () = sender.closed() => return,

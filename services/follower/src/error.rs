@@ -1,0 +1,50 @@
+use tandem_primitives::BlockId;
+use tandem_proto::storage;
+
+/// Reason why the follower does not follow a leader now.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// The leader is out of reach, or has no place. It may be asked again.
+    #[error("the leader is lost: {0}")]
+    Lost(storage::Error),
+    /// The leader sent what cannot be true. It is not asked again.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The leader no longer has the changes after the head, and there is a state already.
+    #[error(
+        "block {at} is too far behind: the leader's feed goes back to block {oldest}. Remove the data \
+         directory, and start again to download a recent state"
+    )]
+    TooFarBehind {
+        /// Head of the follower.
+        at: u64,
+        /// Oldest block after which the feed continues.
+        oldest: u64,
+    },
+    /// The database of the follower failed.
+    #[error("the follower's database: {0}")]
+    Own(storage::Error),
+    /// The follower is told to end.
+    #[error("the follower is stopping")]
+    Stopping,
+}
+
+impl Error {
+    /// Refuses a block.
+    pub(crate) fn block(block: BlockId, what: impl std::fmt::Display) -> Self {
+        Self::Refused(format!("block {block}: {what}"))
+    }
+
+    /// Sorts the error of a call to the leader.
+    pub(crate) fn of_leader(error: storage::Error) -> Self {
+        match error {
+            storage::Error::TooFarBehind { at, oldest } => Self::TooFarBehind { at, oldest },
+            // A leader that cannot decode or answer is not asked for the same again and again.
+            storage::Error::Refused(text) => Self::Refused(text),
+            storage::Error::Store(text) if text.starts_with("malformed answer") => {
+                Self::Refused(text)
+            }
+            error => Self::Lost(error),
+        }
+    }
+}

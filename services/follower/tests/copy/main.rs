@@ -1,0 +1,7 @@
+//! Followers over real databases: a leader with a random chain behind gRPC, and a copy of it.
+#![allow(clippy::unwrap_used)]
+
+mod chain;
+mod follow;
+mod lies;
+mod setup;

@@ -1,0 +1,245 @@
+//! Feed of the canonical chain, for followers. A reader says at which block it stands, and gets the
+//! next one from the database or from the pending blocks. Nothing is held for a reader between two
+//! calls, so a slow one costs nothing, and a commit never waits for any.
+//!
+//! Blocks are read by a few threads of the lowest priority. Questions wait in a queue of
+//! [`QUESTIONS_MAX`], and a reader has one question at a time.
+
+use crate::{
+    Error, body,
+    codec::PendingRecord,
+    service::{StorageWriter, stopped},
+    shared::{Shared, State, stored_record},
+};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+use std::{io, sync::Arc};
+use tandem_actor::{Running, take_lowest_priority};
+use tandem_primitives::{B256, BlockId, BlockNumber};
+use tandem_proto::{
+    feed::{Changes, FeedBlock, FeedReads, FeedStatus, FeedStep},
+    storage::{self, Result},
+};
+use tandem_store::{
+    View,
+    tables::{AccessLists, Bodies, Canonical, Headers, Receipts, StateDiffs},
+};
+use tokio::sync::watch;
+
+/// Number of threads that read blocks for the feed.
+const THREADS: usize = 2;
+
+/// Number of questions that wait for these threads; an asker waits while they are more.
+const QUESTIONS_MAX: usize = 16;
+
+/// Question of a reader at a block.
+struct Question {
+    after: BlockId,
+    without_changes_to: BlockNumber,
+    reply: Sender<Result<FeedStep>>,
+}
+
+/// Threads that read blocks for the feed.
+pub struct FeedThreads {
+    questions: Mutex<Option<Sender<Question>>>,
+}
+
+impl FeedThreads {
+    /// Starts the threads, none if there are to be no readers.
+    ///
+    /// # Errors
+    /// When the operating system cannot create a thread.
+    pub fn start(shared: &Arc<Shared>, running: &Running) -> io::Result<Self> {
+        let (questions, asked) = bounded(QUESTIONS_MAX);
+        let threads = THREADS.min(shared.config.feed_readers_max);
+        for number in 0..threads {
+            let (shared, asked) = (shared.clone(), asked.clone());
+            running.spawn(&format!("feed-{number}"), move || {
+                take_lowest_priority();
+                serve(&shared, &asked);
+            })?;
+        }
+        let questions = Mutex::new((threads > 0).then_some(questions));
+        Ok(Self { questions })
+    }
+
+    /// Lets the threads end.
+    pub fn stop(&self) {
+        *self.questions.lock() = None;
+    }
+
+    fn ask(&self, after: BlockId, without_changes_to: BlockNumber) -> Result<FeedStep> {
+        let questions = self.questions.lock().clone().ok_or_else(stopped)?;
+        let (reply, answer) = bounded(1);
+        let question = Question { after, without_changes_to, reply };
+        questions.send(question).map_err(|_| stopped())?;
+        drop(questions);
+        answer.recv().map_err(|_| stopped())?
+    }
+}
+
+fn serve(shared: &Shared, asked: &Receiver<Question>) {
+    for Question { after, without_changes_to, reply } in asked {
+        // The asker may have gone.
+        let _ = reply.send(next(shared, after, without_changes_to));
+    }
+}
+
+impl FeedReads for StorageWriter {
+    fn feed_status(&self) -> Result<FeedStatus> {
+        self.shared.needs_state()?;
+        let state = self.shared.state.lock();
+        Ok(FeedStatus { forkchoice: state.chain.forkchoice(), base: state.chain.base() })
+    }
+
+    fn feed_start(&self, known: &[BlockId]) -> Result<BlockId> {
+        self.shared.needs_state()?;
+        let state = self.shared.state.lock();
+        let view = self.shared.store.view();
+        for block in known {
+            if is_canonical(&state, &view, block)? {
+                return Ok(*block);
+            }
+        }
+        let genesis = known.last().copied().unwrap_or_default();
+        let text = format!(
+            "the reader is on another chain, none of its blocks down to {genesis} is canonical"
+        );
+        Err(storage::Error::Refused(text))
+    }
+
+    fn feed_next(&self, after: BlockId, without_changes_to: BlockNumber) -> Result<FeedStep> {
+        self.shared.needs_state()?;
+        self.feed.ask(after, without_changes_to)
+    }
+
+    fn feed_changes(&self) -> watch::Receiver<u64> {
+        self.shared.forkchoices.subscribe()
+    }
+
+    fn feed_readers_max(&self) -> usize {
+        self.shared.config.feed_readers_max
+    }
+}
+
+/// Returns whether a block is in the canonical chain, up to the head. `view` is as new as `state`.
+fn is_canonical(state: &State, view: &View<'_>, block: &BlockId) -> Result<bool, Error> {
+    if block.number > state.chain.base().number {
+        return Ok(state.chain.is_canonical(block));
+    }
+    Ok(view.get::<Canonical>(block.number)? == Some(block.hash))
+}
+
+/// Returns what comes after a block.
+fn next(shared: &Shared, after: BlockId, without_changes_to: BlockNumber) -> Result<FeedStep> {
+    let (view, id, record) = {
+        let state = shared.state.lock();
+        // Taken under the lock, so a block that is pending in memory is found in this snapshot, as
+        // pending or in the base.
+        let view = shared.store.snapshot();
+        if !is_canonical(&state, &view, &after)? {
+            return Ok(FeedStep::Resume(canonical_ancestor(&state, &view, after)?));
+        }
+        if after == state.chain.forkchoice().head {
+            return Ok(FeedStep::End);
+        }
+        let number = after.number + 1;
+        let hash = match state.chain.canonical_hash(number) {
+            Some(hash) => hash,
+            None => view
+                .get::<Canonical>(number)
+                .map_err(Error::from)?
+                .ok_or_else(|| Error::absent(format!("canonical block {number}")))?,
+        };
+        let record = state.chain.get(&hash).and_then(|block| block.record.clone());
+        (view, BlockId::new(number, hash), record)
+    };
+    let wanted = number_above(id.number, without_changes_to);
+    Ok(FeedStep::Block(Box::new(read(&view, id, record, wanted)?)))
+}
+
+/// Returns whether a block's changes are wanted.
+fn number_above(number: BlockNumber, without_changes_to: BlockNumber) -> bool {
+    number > without_changes_to
+}
+
+/// Returns the highest canonical ancestor of a block.
+///
+/// # Errors
+/// [`storage::Error::UnknownBlock`] when the block or an ancestor was dropped.
+fn canonical_ancestor(state: &State, view: &View<'_>, block: BlockId) -> Result<BlockId> {
+    let mut at = block;
+    while !is_canonical(state, view, &at)? {
+        let found = view.get::<Headers>(at.hash).map_err(Error::from)?;
+        let (number, rlp) = found.ok_or(storage::Error::UnknownBlock(at.hash))?;
+        let parent = body::decode_header(&rlp)?.parent_hash;
+        at = BlockId::new(number.saturating_sub(1), parent);
+    }
+    Ok(at)
+}
+
+/// Reads a block. `record` has its changes if it is pending and they are in memory.
+fn read(
+    view: &View<'_>,
+    id: BlockId,
+    record: Option<Arc<PendingRecord>>,
+    with_changes: bool,
+) -> Result<FeedBlock> {
+    let absent = |what: &str| Error::absent(format!("{what} of block {id}"));
+    let header = view.get::<Headers>(id.hash).map_err(Error::from)?;
+    let (_, header) = header.ok_or_else(|| absent("header"))?;
+    let body = view.get::<Bodies>(id.hash).map_err(Error::from)?;
+    let receipts = view.get::<Receipts>(id.hash).map_err(Error::from)?;
+    let changes = match with_changes {
+        true => changes(view, id, record, body::decode_header(&header)?.block_access_list_hash)?,
+        false => Changes::Omitted,
+    };
+    Ok(FeedBlock {
+        id,
+        header,
+        body: body.ok_or_else(|| absent("body"))?,
+        receipts: receipts.ok_or_else(|| absent("receipts"))?,
+        changes,
+    })
+}
+
+/// Returns the changes by a block: its access list if its header has one, otherwise its state diff.
+fn changes(
+    view: &View<'_>,
+    id: BlockId,
+    record: Option<Arc<PendingRecord>>,
+    list_hash: Option<B256>,
+) -> Result<Changes> {
+    if list_hash.is_some()
+        && let Some(list) = view.get::<AccessLists>(id).map_err(Error::from)?
+    {
+        return Ok(Changes::List(list));
+    }
+    if let Some(record) = record {
+        return Ok(Changes::Diff(record.diff.clone()));
+    }
+    if let Some(record) = stored_record(view, id.hash)? {
+        return Ok(Changes::Diff(record.diff));
+    }
+    let kept = view.get::<StateDiffs>(id.number).map_err(Error::from)?;
+    let kept = kept.map(|bytes| PendingRecord::decode(&bytes)).transpose()?;
+    match kept.filter(|record| record.id == id) {
+        Some(record) => Ok(Changes::Diff(record.diff)),
+        None => Err(storage::Error::TooFarBehind {
+            at: id.number.saturating_sub(1),
+            oldest: oldest(view).map_err(storage::Error::from)?,
+        }),
+    }
+}
+
+/// Returns the lowest height from which the changes of all later blocks are kept.
+fn oldest(view: &View<'_>) -> Result<BlockNumber, Error> {
+    let first = |key: Option<&[u8]>| -> Option<BlockNumber> {
+        key?.first_chunk().map(|number| u64::from_be_bytes(*number))
+    };
+    let diff = first(view.cursor::<StateDiffs>(&[]).entry()?.map(|(key, _)| key));
+    let list = first(view.cursor::<AccessLists>(&[]).entry()?.map(|(key, _)| key));
+    let base = crate::meta::base(view)?.number;
+    let lowest = diff.into_iter().chain(list).min().unwrap_or(base + 1);
+    Ok(lowest.saturating_sub(1).min(base))
+}
