@@ -13,6 +13,7 @@ use crate::{
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use std::{
+    any::Any,
     fs,
     path::Path,
     sync::{
@@ -23,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_overlap::stats::Estimate;
-use tandem_testkit::geth::{Geth, is_installed};
+use tandem_testkit::geth::is_installed;
 
 /// Largest time of newPayload meanwhile, as a ratio to the time without.
 const RATIO_MAX: f64 = 1.15;
@@ -75,27 +76,22 @@ fn ratio(
 struct Server {
     engine: Client,
     enode: String,
-    _process: Process,
-}
-
-/// What ends with the server.
-enum Process {
-    Tandem(Node),
-    Geth(Geth, GethData),
+    /// What ends with the server.
+    _process: Box<dyn Any>,
 }
 
 impl Server {
     fn tandem(setting: &Setting, genesis: &Path) -> anyhow::Result<Self> {
         let node = Node::start_among(&setting.tandem, genesis, "", Vec::new())?;
         let (engine, enode) = (node.engine()?, node.enode()?);
-        Ok(Self { engine, enode, _process: Process::Tandem(node) })
+        Ok(Self { engine, enode, _process: Box::new(node) })
     }
 
     fn geth(genesis: &Path) -> anyhow::Result<Self> {
         let data = GethData::init(genesis)?;
         let geth = data.start("full");
         let (engine, enode) = (data.engine()?, geth.enode());
-        Ok(Self { engine, enode, _process: Process::Geth(geth, data) })
+        Ok(Self { engine, enode, _process: Box::new((geth, data)) })
     }
 
     /// Executes the corpus. Returns the milliseconds of newPayload of the blocks in its second half,
