@@ -13,6 +13,7 @@ mod figure;
 mod network;
 mod node;
 mod operations;
+mod pool;
 mod repairs;
 mod rounds;
 mod seeing;
@@ -43,7 +44,7 @@ struct Arguments {
     /// The demo corpus
     #[arg(long, value_name = "DIR", default_value = "corpora/demo")]
     demo: PathBuf,
-    /// geth, to compare six processes with
+    /// geth, to compare with
     #[arg(long, value_name = "FILE", env = "TANDEM_FIGURES_GETH")]
     geth: Option<PathBuf>,
     /// Seed of the random cases
@@ -73,6 +74,8 @@ enum Topic {
     Amsterdam,
     /// Peers: packets of discovery, and sync
     Network,
+    /// Blocks from the pool: judged by geth, beside geth's own
+    Pool,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
     NeighbourCalls,
@@ -133,6 +136,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             network::measure(&setting, &mut report);
             sync::measure(&setting, &mut report);
             snap::measure(&setting, &mut report);
+        }
+        Topic::Pool => {
+            report.head(seed, quick);
+            pool::measure(&setting, geth.as_deref(), &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);
