@@ -350,6 +350,7 @@ impl Job<'_> {
                 blobs: blobs.map(|rules| (rules, rules.max - versioned_hashes.len() as u64)),
                 blob_price: blobs.map_or(0, |rules| rules.price(excess)),
                 gas: header.gas_limit - used,
+                tips: None,
             };
             let world = &executor.evm().db().world;
             let written = match source {

@@ -93,7 +93,11 @@ pub async fn choose(
 pub async fn take(engine: &mut Client, fork: Fork, id: &str) -> Proposal {
     let version = if fork >= Fork::Amsterdam { 6 } else { 5 };
     let method = format!("engine_getPayloadV{version}");
-    let answer = engine.call(&method, json!([id])).await.unwrap();
+    read(fork, &engine.call(&method, json!([id])).await.unwrap())
+}
+
+/// Reads an answer of getPayload, on Osaka's or Amsterdam's rules.
+pub fn read(fork: Fork, answer: &Value) -> Proposal {
     let payload: Payload = serde_json::from_value(answer["executionPayload"].clone()).unwrap();
     let decoded = payload.transactions.iter().map(|raw| decode_transaction(raw).unwrap());
     let hashes = decoded.flat_map(|it| it.blob_versioned_hashes().unwrap_or_default().to_vec());

@@ -10,10 +10,15 @@ use crate::{
 use alloy_eips::Encodable2718;
 use alloy_primitives::{Address, Bytes};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+use std::ops::Range;
 use tandem_chain::Fork;
 
 /// First of the keys that send blobs. A pool holds no other transactions of a sender with blobs.
 const BLOB_KEYS: usize = 34;
+
+/// Tips of all transactions, in wei: from a thousandth of a gwei on, as go-ethereum's builder takes
+/// none below.
+const TIPS: Range<u128> = 1_000_000..3_000_000_000;
 
 /// Source of random transactions. It knows the senders' next nonces, and of the state only the
 /// genesis.
@@ -51,8 +56,8 @@ impl Mixed {
         loop {
             let action = *self.actions.choose(&mut self.rng).expect("there are actions");
             let (blobs, blob_price, gas) = (None, 0, u64::MAX);
-            let mut author =
-                Author { rng: &mut self.rng, number, base_fee, blobs, blob_price, gas };
+            let (rng, tips) = (&mut self.rng, Some(TIPS));
+            let mut author = Author { rng, number, base_fee, blobs, blob_price, gas, tips };
             let Some((transaction, sender)) = author.write(action, &self.world) else { continue };
             if signers()[..BLOB_KEYS].iter().any(|signer| signer.address == sender) {
                 return (transaction.encoded_2718().into(), sender);
@@ -67,7 +72,7 @@ impl Mixed {
         let blobs: Vec<_> =
             (0..count).map(|_| TestBlob::constant(self.rng.random_range(1..60))).collect();
         let nonce = self.world.get(sender).nonce;
-        let tip = self.rng.random_range(1..3_000_000_000);
+        let tip = self.rng.random_range(TIPS);
         let edit = |tx: &mut alloy_consensus::TxEip4844| {
             (tx.nonce, tx.max_priority_fee_per_gas) = (nonce, tip);
         };

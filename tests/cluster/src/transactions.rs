@@ -187,6 +187,8 @@ pub struct Author<'a> {
     pub blob_price: u128,
     /// Gas left in the block.
     pub gas: u64,
+    /// Tips to choose from, in wei. `None` for a few values that tests of single blocks need.
+    pub tips: Option<Range<u128>>,
 }
 
 /// Fields that all types share.
@@ -317,7 +319,10 @@ impl Author<'_> {
 
     /// Returns tip and fee cap in wei. A tip of 0 touches the fee recipient without paying it.
     fn fees(&mut self) -> (u128, u128) {
-        let tip = *[0, 1, 1_000_000_000].choose(self.rng).unwrap_or(&0);
+        let tip = match &self.tips {
+            Some(tips) => self.rng.random_range(tips.clone()),
+            None => *[0, 1, 1_000_000_000].choose(self.rng).unwrap_or(&0),
+        };
         (tip, u128::from(self.base_fee) * 2 + tip)
     }
 

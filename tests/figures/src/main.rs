@@ -14,6 +14,7 @@ mod geth;
 mod network;
 mod node;
 mod operations;
+mod pool;
 mod repairs;
 mod rounds;
 mod seeing;
@@ -45,7 +46,7 @@ struct Arguments {
     /// The demo corpus
     #[arg(long, value_name = "DIR", default_value = "corpora/demo")]
     demo: PathBuf,
-    /// geth, to compare six processes with
+    /// geth, to compare with
     #[arg(long, value_name = "FILE", env = "TANDEM_FIGURES_GETH")]
     geth: Option<PathBuf>,
     /// Seed of the random cases
@@ -75,6 +76,8 @@ enum Topic {
     Amsterdam,
     /// Peers: packets of discovery, and sync
     Network,
+    /// Blocks from the pool: judged by geth, beside geth's own
+    Pool,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
     NeighbourCalls,
@@ -136,6 +139,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             sync::measure(&setting, &mut report);
             snap::measure(&setting, &mut report);
             serving::measure(&setting, &mut report);
+        }
+        Topic::Pool => {
+            report.head(seed, quick);
+            pool::measure(&setting, geth.as_deref(), &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);

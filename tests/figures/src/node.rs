@@ -39,7 +39,7 @@ pub struct Node {
     kind: Kind,
     binary: PathBuf,
     genesis: PathBuf,
-    /// TOML of the node's own configuration.
+    /// TOML of the node's own configuration; flags for geth.
     config: String,
     /// Processors that it may use, as `taskset` wants them. `None` for all.
     processors: Option<String>,
@@ -76,7 +76,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Starts a node of any kind. geth has no settings.
+    /// Starts a node of any kind. The settings of geth are flags, with spaces between them.
     ///
     /// # Errors
     /// As for [`Node::start`].
@@ -206,7 +206,7 @@ impl Node {
         command.arg("--datadir").arg(data).arg("--authrpc.jwtsecret").arg(secret);
         command.args(["--syncmode", "full", "--authrpc.addr", "127.0.0.1"]);
         command.args(["--authrpc.port", &engine, "--port", "0", "--nodiscover", "--maxpeers", "0"]);
-        command.args(["--nat", "none", "--ipcdisable"]);
+        command.args(["--nat", "none", "--ipcdisable"]).args(self.config.split_whitespace());
         Ok(command)
     }
 

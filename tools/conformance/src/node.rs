@@ -80,6 +80,7 @@ impl CaseNode {
         setting: Setting,
     ) -> anyhow::Result<Self> {
         config.policies = setting.policies;
+        config.executor.testing_methods = true;
         if !setting.database {
             let cluster = Cluster::start_in_memory(config, genesis_json.as_bytes());
             return Self::open(cluster.context("start the cluster")?, None, setting);

@@ -19,9 +19,12 @@ use alloy_consensus::{Header, Transaction as _, transaction::Recovered};
 use alloy_eips::eip4895::Withdrawal;
 use alloy_evm::{
     Evm, FromRecoveredTx,
-    block::{BlockExecutionError, BlockExecutionResult, BlockExecutor},
+    block::{BlockExecutionError, BlockExecutionResult, BlockExecutor, BlockValidationError},
 };
-use revm::{context::TxEnv, context_interface::Cfg as _};
+use revm::{
+    context::{TxEnv, result::InvalidTransaction},
+    context_interface::Cfg as _,
+};
 use tandem_chain::{ChainSpec, Fork, Receipt, Transaction, TransactionRule};
 use tandem_primitives::{Address, U256};
 
@@ -40,14 +43,14 @@ pub struct Candidate {
 }
 
 /// Result of a candidate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Judgment {
     /// It is in the block.
     Taken,
     /// The block has no room for its gas any more.
     NoRoom,
-    /// It breaks this rule.
-    Refused(TransactionRule),
+    /// It breaks this rule; the text is for people.
+    Refused(TransactionRule, String),
 }
 
 /// Source of the transactions of a block.
@@ -144,7 +147,8 @@ fn attempt<R: StateReader>(
     let result = match executor.execute_transaction_without_commit((environment, recovered)) {
         Ok(result) => result,
         Err(BlockExecutionError::Validation(error)) => {
-            return Ok(Err(Judgment::Refused(transaction_rule(&error))));
+            let (rule, reason) = (transaction_rule(&error), reason(*sender, &error));
+            return Ok(Err(Judgment::Refused(rule, reason)));
         }
         Err(BlockExecutionError::Internal(error)) => {
             return Err(Failure::Internal(Error::Evm(error.to_string())));
@@ -152,9 +156,29 @@ fn attempt<R: StateReader>(
     };
     // A deposit whose log cannot be read would make the block invalid (EIP-6110).
     if !have_deposit_layout(spec.deposit_contract(), result.result.result.logs()) {
-        return Ok(Err(Judgment::Refused(TransactionRule::Other)));
+        let reason = "its deposit cannot be read".to_owned();
+        return Ok(Err(Judgment::Refused(TransactionRule::Other, reason)));
     }
     Ok(Ok(executor.commit_transaction(result).tx_gas_used()))
+}
+
+/// Describes why a transaction is refused. Callers match on the text, so the wording of the most
+/// frequent reasons is geth's.
+fn reason(sender: Address, error: &BlockValidationError) -> String {
+    let invalid = match error {
+        BlockValidationError::InvalidTx { error, .. } => error.as_invalid_tx_err(),
+        _ => None,
+    };
+    match invalid {
+        Some(InvalidTransaction::NonceTooHigh { tx, state }) => {
+            format!("nonce too high: address {sender}, tx: {tx} state: {state}")
+        }
+        Some(InvalidTransaction::NonceTooLow { tx, state }) => {
+            format!("nonce too low: address {sender}, tx: {tx} state: {state}")
+        }
+        Some(invalid) => invalid.to_string(),
+        None => error.to_string(),
+    }
 }
 
 /// Returns whether no further transaction can fit.

@@ -90,7 +90,7 @@ impl Candidates for Given {
                 let rule = TransactionRule::BlockGasLeft;
                 self.error = Some(cannot_include(hash, &rule.to_string()));
             }
-            Judgment::Refused(rule) => self.error = Some(cannot_include(hash, &rule.to_string())),
+            Judgment::Refused(_, reason) => self.error = Some(cannot_include(hash, &reason)),
         }
     }
 }

@@ -75,8 +75,8 @@ impl Selection {
             }
             // It is in a block already, and the ones behind it are not: the pool has not heard of
             // the head.
-            Judgment::Refused(TransactionRule::NonceTooLow) => self.misses += 1,
-            Judgment::NoRoom | Judgment::Refused(_) => self.close(sender),
+            Judgment::Refused(TransactionRule::NonceTooLow, _) => self.misses += 1,
+            Judgment::NoRoom | Judgment::Refused(..) => self.close(sender),
         }
     }
 }

@@ -127,7 +127,7 @@ mod tests {
                 let code = check_get_payload(version, fork).map_err(|error| error.code);
                 let want = if forks.contains(&fork) { Ok(()) } else { Err(code::UNSUPPORTED_FORK) };
                 assert_eq!(code, want, "{fork} by V{version}");
-                assert_eq!(check_get_payload(newest_version(fork), fork), Ok(()));
+                assert!(check_get_payload(newest_version(fork), fork).is_ok());
             }
         }
     }

@@ -63,7 +63,8 @@ async fn build_block(engine: Handle, params: Params) -> Answer {
         extra_data: extra_data.map(|Hex(data)| data),
     };
     let built = engine.build_block(order).await.map_err(|error| match error {
-        Error::CannotInclude { .. } | Error::NothingToBuild { .. } => RpcError::server(error),
+        Error::CannotInclude { reason, .. } => RpcError::server(reason),
+        Error::NothingToBuild { .. } => RpcError::server(error),
         error => engine_error(error),
     })?;
     off_reactor(move || to_result(&GetPayloadJson::new(newest_version(built.fork), &built))).await

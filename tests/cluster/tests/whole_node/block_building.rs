@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, env, fs, path::Path};
 use tandem_chain::{Fork, decode_transaction};
 use tandem_cluster::Config;
 use tandem_cluster_tests::{
-    Builder, Client, Forks, GENESIS_TIME, Mixed, Node,
-    driver::{Proposal, attributes, choose, geth_engine, take},
+    Builder, Client, Contents, Forks, GENESIS_TIME, Mixed, Node, Transfer,
+    driver::{self, Proposal, attributes, choose, geth_engine, take},
 };
 use tandem_kzg::versioned_hash;
 use tandem_testkit::geth::{Geth, is_installed, run};
@@ -129,4 +129,80 @@ async fn blocks_of_random_pools_are_valid_for_geth_on_osaka() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_of_random_pools_are_valid_for_geth_on_amsterdam() {
     build_chain(Fork::Amsterdam, 62_000).await;
+}
+
+/// Payloads of others come while one is built, on the same workers. Neither disturbs the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn payloads_of_others_are_valid_while_one_is_built() {
+    let fork = Fork::Osaka;
+    let mut builder = Builder::new(Forks::at_genesis(fork));
+    let mut node = Node::start_with(builder.genesis_json(), Config::small()).await;
+    for nonce in 0..40 {
+        for key in 0..10 {
+            let Transfer { raw, .. } = Transfer::new(key, nonce, 1_000_000_000 + nonce as u128);
+            node.http.call("eth_sendRawTransaction", json!([raw])).await.unwrap();
+        }
+    }
+    let others = builder.chain(builder.genesis(), 63_000, 20, Contents::Random(8));
+    let (mut head, mut time) = (builder.genesis(), GENESIS_TIME);
+    let mut another = node.another_engine_client();
+    let mut transactions = 0;
+    for other in &others {
+        let asked = attributes(fork, time + 1, 9);
+        let id = choose(&mut node.engine, fork, head, asked).await.unwrap();
+        let built = take(&mut another, fork, &id);
+        let (own, ()) = tokio::join!(built, node.import(other));
+        transactions += own.payload.transactions.len();
+        let status = own.send(&mut node.engine).await;
+        assert_eq!(status.verdict(), ("VALID", Some(own.payload.block_hash)), "{status:?}");
+        node.set_head(other.hash).await;
+        (head, time) = (other.hash, other.header.timestamp);
+    }
+    assert!(transactions > 0);
+    node.assert_head(others.last().unwrap()).await;
+    node.stop_and_verify().await;
+}
+
+/// A block whose transactions a caller names, for tests of clients (execution-apis, `src/testing`).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_to_order_has_the_transactions_named() {
+    let fork = Fork::Osaka;
+    let builder = Builder::new(Forks::at_genesis(fork));
+    let mut config = Config::small();
+    config.executor.testing_methods = true;
+    let mut node = Node::start_with(builder.genesis_json(), config).await;
+    let raw = |key, nonce| Transfer::new(key, nonce, 1_000_000_000).raw;
+    // The pool's are not taken if there are others.
+    node.http.call("eth_sendRawTransaction", json!([raw(5, 0)])).await.unwrap();
+    let asked = attributes(fork, GENESIS_TIME + 12, 1);
+    let order = |transactions: Value| json!([builder.genesis(), asked, transactions, "0x1234"]);
+    let named = json!([raw(1, 0), raw(0, 0), raw(0, 1)]);
+    let answer = node.http.call("testing_buildBlockV1", order(named.clone())).await.unwrap();
+    let payload = &answer["executionPayload"];
+    assert_eq!((&payload["transactions"], &payload["extraData"]), (&named, &json!("0x1234")));
+    let proposal = driver::read(fork, &answer);
+    let status = proposal.send(&mut node.engine).await;
+    assert_eq!(status.verdict(), ("VALID", Some(proposal.payload.block_hash)), "{status:?}");
+
+    let pooled = node.http.call("testing_buildBlockV1", order(Value::Null)).await.unwrap();
+    assert_eq!(pooled["executionPayload"]["transactions"], json!([raw(5, 0)]));
+    let none = node.http.call("testing_buildBlockV1", order(json!([]))).await.unwrap();
+    assert_eq!(none["executionPayload"]["transactions"], json!([]));
+    for (wrong, reason) in [
+        (json!([raw(0, 0), raw(0, 2)]), "nonce too high"),
+        (json!([raw(0, 0), raw(0, 0)]), "nonce too low"),
+        (json!(["0x02c0"]), "input too short"),
+    ] {
+        let error = node.http.call("testing_buildBlockV1", order(wrong)).await.unwrap_err();
+        assert!(error.code == -32000 && error.message.contains(reason), "{error:?}");
+    }
+    let long = json!([builder.genesis(), asked, null, format!("0x{}", "00".repeat(33))]);
+    let error = node.http.call("testing_buildBlockV1", long).await.unwrap_err();
+    assert_eq!(error.code, -32602);
+    node.stop_and_verify().await;
+
+    let mut usual = Node::start_with(builder.genesis_json(), Config::small()).await;
+    let error = usual.http.call("testing_buildBlockV1", order(Value::Null)).await.unwrap_err();
+    assert_eq!(error.code, -32601, "not without the setting");
+    usual.stop_and_verify().await;
 }

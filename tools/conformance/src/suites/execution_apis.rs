@@ -21,14 +21,11 @@ use tandem_policy::Policies;
 const NAME: &str = "execution_apis";
 
 /// Methods that this client does not serve. Any other missing method is a failure.
-const NOT_SERVED: [(&str, &str); 7] = [
+const NOT_SERVED: [(&str, &str); 4] = [
     ("debug_traceBlockByHash", "there is no tracer"),
     ("debug_traceBlockByNumber", "there is no tracer"),
     ("debug_traceTransaction", "there is no tracer"),
     ("eth_simulateV1", "there is no simulation of blocks"),
-    ("testing_buildBlockV1", "there is no transaction pool"),
-    ("txpool_contentFrom", "there is no transaction pool"),
-    ("txpool_status", "there is no transaction pool"),
 ];
 
 /// Members that the specification makes optional.
@@ -95,15 +92,6 @@ struct Request {
     params: Option<Box<RawValue>>,
 }
 
-impl Request {
-    /// Returns whether the request sends a transaction other than a blob transaction: there is no
-    /// pool for those.
-    fn sends_no_blobs(&self) -> bool {
-        let params = self.params.as_ref().map_or("", |params| params.get());
-        self.method == "eth_sendRawTransaction" && !params.contains("\"0x03")
-    }
-}
-
 #[derive(Deserialize)]
 struct Reply {
     result: Option<Value>,
@@ -146,9 +134,6 @@ impl Script {
     fn not_served(&self) -> Option<String> {
         self.exchanges.iter().find_map(|Exchange { request, .. }| {
             let method = &request.method;
-            if request.sends_no_blobs() {
-                return Some(format!("{method} takes blob transactions only"));
-            }
             let (_, reason) = NOT_SERVED.iter().find(|(name, _)| name == method)?;
             Some(format!("method {method} is not served: {reason}"))
         })

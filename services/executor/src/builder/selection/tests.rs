@@ -7,6 +7,10 @@ fn sender(index: u8) -> Address {
     Address::repeat_byte(index)
 }
 
+fn refused(rule: TransactionRule) -> Judgment {
+    Judgment::Refused(rule, String::new())
+}
+
 fn transaction(blobs: usize) -> Transaction {
     let signature = Signature::new(U256::ONE, U256::ONE, false);
     match blobs {
@@ -41,15 +45,15 @@ fn what_has_no_room_leaves_it_to_smaller_ones_of_others() {
 #[test]
 fn a_failure_ends_its_sender_except_a_used_nonce() {
     let rules = [
-        (Judgment::Refused(TransactionRule::NonceTooLow), true),
-        (Judgment::Refused(TransactionRule::InsufficientFunds), false),
+        (refused(TransactionRule::NonceTooLow), true),
+        (refused(TransactionRule::InsufficientFunds), false),
         (Judgment::NoRoom, false),
         (Judgment::Taken, true),
     ];
     for (judgment, goes_on) in rules {
         let mut selection = Selection::new(Room { blobs: 0, bytes: 1_000 });
         assert!(selection.admits(sender(1), &transaction(0), 10));
-        selection.judged(judgment);
+        selection.judged(judgment.clone());
         assert_eq!(selection.admits(sender(1), &transaction(0), 10), goes_on, "{judgment:?}");
         assert!(selection.admits(sender(2), &transaction(0), 10), "{judgment:?}");
     }
@@ -61,7 +65,7 @@ fn misses_are_bounded() {
     for _ in 0..MISSES_MAX {
         assert!(!selection.is_over());
         assert!(selection.admits(sender(1), &transaction(0), 10));
-        selection.judged(Judgment::Refused(TransactionRule::NonceTooLow));
+        selection.judged(refused(TransactionRule::NonceTooLow));
     }
     assert!(selection.is_over());
 }
@@ -112,8 +116,8 @@ proptest! {
             if admitted {
                 selection.judged(match judgment {
                     0 => Judgment::Taken,
-                    1 => Judgment::Refused(TransactionRule::InsufficientFunds),
-                    _ => Judgment::Refused(TransactionRule::NonceTooLow),
+                    1 => refused(TransactionRule::InsufficientFunds),
+                    _ => refused(TransactionRule::NonceTooLow),
                 });
             }
             admitted

@@ -81,7 +81,7 @@ fn every_change_has_another_version() {
     let mut seen = BTreeSet::from([pool.version()]);
     put(&mut pool, Draft::plain(1, 0, 0), 1, 100);
     assert!(seen.insert(pool.version()));
-    put(&mut pool, Draft::plain(1, 0, 0), 2, 200);
+    put(&mut pool, Draft::plain(1, 0, 7), 2, 200);
     assert!(seen.insert(pool.version()));
     pool.reset(Market::default(), GAS_LIMIT, &HashMap::new());
     assert!(seen.insert(pool.version()));
