@@ -67,7 +67,7 @@ const PAYLOAD_BODIES_MAX: u64 = 128;
 ///
 /// Payloads built here have no transactions, because there is no pool to take them from yet.
 pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
-    let mut methods = eth_methods_of(engine, client.clone(), Lane::Engine);
+    let mut methods = eth_methods_of(&engine.reads(), client.clone(), Lane::Engine);
     for (name, version) in [
         ("engine_newPayloadV1", 1),
         ("engine_newPayloadV2", 2),
