@@ -8,6 +8,7 @@ mod before_start;
 mod crash;
 mod deploy;
 mod discovery;
+mod follower;
 mod full_disk;
 mod geth_suites;
 mod history;
