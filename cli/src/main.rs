@@ -16,6 +16,7 @@ mod environment;
 mod execute_witness;
 mod executor;
 mod export_era;
+mod follower;
 mod hashed;
 mod health;
 mod http_client;
@@ -101,6 +102,8 @@ enum Command {
     Discovery(discovery::Args),
     /// Run the Engine API and the EVM in a process of their own, or stand by for another one
     Executor(executor::Args),
+    /// Keep a verified copy of a leader's chain without executing it, and serve JSON-RPC from it
+    Follower(follower::Args),
     /// Ask a service on this machine whether it is ready
     Health(health::Args),
     /// Make the missing secrets that the services of a deployment need
@@ -152,6 +155,7 @@ impl Command {
             | Self::PeerSessions(_)
             | Self::Discovery(_)
             | Self::Executor(_)
+            | Self::Follower(_)
             | Self::Secrets(_)
             | Self::Certificates(_)
             | Self::Verify(_) => true,
@@ -199,6 +203,7 @@ fn main() -> ExitCode {
         Command::PeerSessions(args) => peer_sessions::run(args),
         Command::Discovery(args) => discovery::run(args),
         Command::Executor(args) => executor::run(args),
+        Command::Follower(args) => follower::run(args),
         Command::Health(args) => health::run(args),
         Command::Secrets(args) => secrets::run(&args),
         Command::Certificates(args) => certificates::run(&args),

@@ -9,6 +9,7 @@ mod crash;
 mod deploy;
 mod devnet;
 mod discovery;
+mod follower;
 mod full_disk;
 mod geth_suites;
 mod history;

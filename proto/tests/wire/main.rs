@@ -3,6 +3,7 @@
 
 mod blob_validator;
 mod discovery;
+mod feed;
 mod malformed;
 mod malformed_proof;
 mod noise;

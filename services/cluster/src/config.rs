@@ -34,6 +34,8 @@ pub struct Config {
     pub sync: tandem_sync::Config,
     /// `[tx_pool]`: transactions that are in no block
     pub tx_pool: tandem_tx_pool::Config,
+    /// `[follower]`: how close a follower keeps to its leader
+    pub follower: tandem_follower::Config,
     /// `[tls]`: the certificates that identify services to each other over gRPC
     pub tls: TlsConfig,
     /// `[traces]`: which traces are exported

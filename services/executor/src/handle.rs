@@ -9,6 +9,7 @@ use crate::{
     error::Error,
     metrics as names,
     queries::Queries,
+    reads::ChainReads,
     rpc::{CallPools, Prices},
     status::{Condemned, ForkchoiceState, PayloadStatus, Status},
 };
@@ -93,14 +94,15 @@ impl Handle {
         &self.pools
     }
 
-    /// Calls and proofs of users.
-    pub(crate) fn queries(&self) -> &Arc<Queries> {
-        &self.queries
-    }
-
-    /// Gas prices of the newest blocks.
-    pub(crate) fn prices(&self) -> &Arc<Prices> {
-        &self.prices
+    /// Returns what JSON-RPC reads.
+    pub fn reads(&self) -> ChainReads {
+        ChainReads {
+            chain: self.chain.clone(),
+            queries: self.queries.clone(),
+            pools: self.pools.clone(),
+            prices: self.prices.clone(),
+            transactions: self.transactions.clone(),
+        }
     }
 
     /// Returns blob-validator, which holds the blobs of transactions.
@@ -112,11 +114,6 @@ impl Handle {
     /// from it. The pool reads the chain, so it starts after the executor. Only the first call has an effect.
     pub fn use_pool(&self, pool: Arc<dyn TxPoolApi>) {
         let _ = self.transactions.set(pool);
-    }
-
-    /// Returns the place of the pool of transactions, empty without one.
-    pub(crate) fn pool(&self) -> &Arc<OnceLock<Arc<dyn TxPoolApi>>> {
-        &self.transactions
     }
 
     /// Returns the policies of future blocks, for reading and for changing.

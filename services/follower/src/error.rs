@@ -39,11 +39,8 @@ impl Error {
     pub(crate) fn of_leader(error: storage::Error) -> Self {
         match error {
             storage::Error::TooFarBehind { at, oldest } => Self::TooFarBehind { at, oldest },
-            // A leader that cannot decode or answer is not asked for the same again and again.
+            // The leader refuses this follower, or its messages make no sense.
             storage::Error::Refused(text) => Self::Refused(text),
-            storage::Error::Store(text) if text.starts_with("malformed answer") => {
-                Self::Refused(text)
-            }
             error => Self::Lost(error),
         }
     }

@@ -21,11 +21,9 @@ use tandem_proto::{
     storage::{self, Block, BlockWrites, Epoch, Result},
 };
 use tandem_store::tables::{Accounts, Code};
-use tracing::info_span;
 
 impl CheckedWrites for StorageWriter {
     fn commit_checked(&self, epoch: Epoch, block: FeedBlock) -> Result<CheckedCommit> {
-        let _span = info_span!("commit_checked", block.number = block.id.number).entered();
         let shared = &self.shared;
         shared.needs_state()?;
         drop(self.fence(epoch)?);

@@ -9,7 +9,7 @@ use crate::{
     Error, body,
     codec::PendingRecord,
     service::{StorageWriter, stopped},
-    shared::{Shared, State, stored_record},
+    shared::{Shared, stored_record},
 };
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
@@ -94,18 +94,16 @@ impl FeedReads for StorageWriter {
 
     fn feed_start(&self, known: &[BlockId]) -> Result<BlockId> {
         self.shared.needs_state()?;
-        let state = self.shared.state.lock();
-        let view = self.shared.store.view();
+        let (view, chain) = CanonicalChain::of(&self.shared);
         for block in known {
-            if is_canonical(&state, &view, block)? {
+            if chain.contains(&view, block)? {
                 return Ok(*block);
             }
         }
         let genesis = known.last().copied().unwrap_or_default();
-        let text = format!(
-            "the reader is on another chain, none of its blocks down to {genesis} is canonical"
-        );
-        Err(storage::Error::Refused(text))
+        Err(storage::Error::Refused(format!(
+            "the reader is on another chain: none of its blocks down to {genesis} is canonical"
+        )))
     }
 
     fn feed_next(&self, after: BlockId, without_changes_to: BlockNumber) -> Result<FeedStep> {
@@ -122,60 +120,71 @@ impl FeedReads for StorageWriter {
     }
 }
 
-/// Returns whether a block is in the canonical chain, up to the head. `view` is as new as `state`.
-fn is_canonical(state: &State, view: &View<'_>, block: &BlockId) -> Result<bool, Error> {
-    if block.number > state.chain.base().number {
-        return Ok(state.chain.is_canonical(block));
-    }
-    Ok(view.get::<Canonical>(block.number)? == Some(block.hash))
+/// Canonical chain at one moment. It is copied, so that no lock is held while the database is read.
+struct CanonicalChain {
+    base: BlockId,
+    head: BlockId,
+    /// Hashes of the blocks above the base, lowest first.
+    above: Vec<B256>,
 }
 
-/// Returns what comes after a block.
-fn next(shared: &Shared, after: BlockId, without_changes_to: BlockNumber) -> Result<FeedStep> {
-    let (view, id, record) = {
+impl CanonicalChain {
+    /// Returns the chain, and a view of the database in which its blocks are.
+    fn of(shared: &Shared) -> (View<'_>, Self) {
         let state = shared.state.lock();
         // Taken under the lock, so a block that is pending in memory is found in this snapshot, as
         // pending or in the base.
         let view = shared.store.snapshot();
-        if !is_canonical(&state, &view, &after)? {
-            return Ok(FeedStep::Resume(canonical_ancestor(&state, &view, after)?));
-        }
-        if after == state.chain.forkchoice().head {
-            return Ok(FeedStep::End);
-        }
-        let number = after.number + 1;
-        let hash = match state.chain.canonical_hash(number) {
-            Some(hash) => hash,
-            None => view
-                .get::<Canonical>(number)
-                .map_err(Error::from)?
-                .ok_or_else(|| Error::absent(format!("canonical block {number}")))?,
-        };
-        let record = state.chain.get(&hash).and_then(|block| block.record.clone());
-        (view, BlockId::new(number, hash), record)
-    };
-    let wanted = number_above(id.number, without_changes_to);
-    Ok(FeedStep::Block(Box::new(read(&view, id, record, wanted)?)))
-}
-
-/// Returns whether a block's changes are wanted.
-fn number_above(number: BlockNumber, without_changes_to: BlockNumber) -> bool {
-    number > without_changes_to
-}
-
-/// Returns the highest canonical ancestor of a block.
-///
-/// # Errors
-/// [`storage::Error::UnknownBlock`] when the block or an ancestor was dropped.
-fn canonical_ancestor(state: &State, view: &View<'_>, block: BlockId) -> Result<BlockId> {
-    let mut at = block;
-    while !is_canonical(state, view, &at)? {
-        let found = view.get::<Headers>(at.hash).map_err(Error::from)?;
-        let (number, rlp) = found.ok_or(storage::Error::UnknownBlock(at.hash))?;
-        let parent = body::decode_header(&rlp)?.parent_hash;
-        at = BlockId::new(number.saturating_sub(1), parent);
+        let above = state.chain.path().copied().collect();
+        let head = state.chain.forkchoice().head;
+        (view, Self { base: state.chain.base(), head, above })
     }
-    Ok(at)
+
+    /// Returns the hash of the block at a height, `None` above the head.
+    fn hash(&self, view: &View<'_>, number: BlockNumber) -> Result<Option<B256>, Error> {
+        match number.checked_sub(self.base.number + 1) {
+            None => Ok(view.get::<Canonical>(number)?),
+            Some(index) => {
+                Ok(usize::try_from(index).ok().and_then(|at| self.above.get(at)).copied())
+            }
+        }
+    }
+
+    fn contains(&self, view: &View<'_>, block: &BlockId) -> Result<bool, Error> {
+        Ok(self.hash(view, block.number)? == Some(block.hash))
+    }
+
+    /// Returns the highest canonical ancestor of a block.
+    ///
+    /// # Errors
+    /// [`storage::Error::UnknownBlock`] when the block or an ancestor was dropped.
+    fn ancestor(&self, view: &View<'_>, block: BlockId) -> Result<BlockId> {
+        let mut at = block;
+        while !self.contains(view, &at)? {
+            let found = view.get::<Headers>(at.hash).map_err(Error::from)?;
+            let (number, rlp) = found.ok_or(storage::Error::UnknownBlock(at.hash))?;
+            let parent = body::decode_header(&rlp)?.parent_hash;
+            at = BlockId::new(number.saturating_sub(1), parent);
+        }
+        Ok(at)
+    }
+}
+
+/// Returns what comes after a block.
+fn next(shared: &Shared, after: BlockId, without_changes_to: BlockNumber) -> Result<FeedStep> {
+    let (view, chain) = CanonicalChain::of(shared);
+    if !chain.contains(&view, &after)? {
+        return Ok(FeedStep::Resume(chain.ancestor(&view, after)?));
+    }
+    if after == chain.head {
+        return Ok(FeedStep::End);
+    }
+    let number = after.number + 1;
+    let hash = chain.hash(&view, number)?;
+    let hash = hash.ok_or_else(|| Error::absent(format!("canonical block {number}")))?;
+    let record = shared.state.lock().chain.get(&hash).and_then(|block| block.record.clone());
+    let block = read(&view, BlockId::new(number, hash), record, number > without_changes_to)?;
+    Ok(FeedStep::Block(Box::new(block)))
 }
 
 /// Reads a block. `record` has its changes if it is pending and they are in memory.

@@ -7,6 +7,7 @@
 use crate::{
     Config, Deps, Error, StorageWriter,
     acknowledged::Acknowledged,
+    body,
     config::database_path,
     genesis::{self, Entry, GenesisFile},
     meta,
@@ -25,7 +26,7 @@ use std::{
 };
 use tandem_chain::ChainSpec;
 use tandem_primitives::{Account, B256, BlockId, keccak256};
-use tandem_proto::storage::Forkchoice;
+use tandem_proto::storage::{BlockRecord, Forkchoice};
 use tandem_store::{
     Batch, Durability, Options, Store,
     tables::{
@@ -100,16 +101,24 @@ pub fn init(
         Err(tandem_store::Error::Missing(_)) => {}
         Err(error) => return Err(error.into()),
     }
+    create(datadir, |store| {
+        let read =
+            |progress: &mut _, sink: &mut EntrySink<'_>| read_file(genesis_path, progress, sink);
+        build(store, read, &mut progress)
+    })
+}
+
+/// Creates a database with what `fill` writes. It gets its name at the very end.
+fn create(
+    datadir: &Path,
+    fill: impl FnOnce(&Store) -> Result<Initialized, Error>,
+) -> Result<Initialized, Error> {
+    let path = database_path(datadir);
     fs::create_dir_all(datadir).map_err(|source| io_error("create", datadir, source))?;
     let unfinished = datadir.join("db.unfinished");
     Store::destroy(&unfinished)?;
-    let store = Store::create(&unfinished, &options)?;
-    let built = build(
-        &store,
-        |progress: &mut _, sink: &mut EntrySink<'_>| read_file(genesis_path, progress, sink),
-        &mut progress,
-    );
-    let built = built.and_then(|initialized| {
+    let store = Store::create(&unfinished, &Options::default())?;
+    let built = fill(&store).and_then(|initialized| {
         store.flush()?;
         Acknowledged::begin(&store, initialized.genesis)?;
         Ok(initialized)
@@ -130,6 +139,47 @@ pub fn init(
     let directory = File::open(datadir).and_then(|directory| directory.sync_all());
     directory.map_err(|source| io_error("sync", datadir, source))?;
     Ok(initialized)
+}
+
+/// Creates the database of a data directory with the genesis block of another database, as a copy of
+/// that is going to have. The state is not there: the database waits for the download of one.
+///
+/// # Errors
+/// [`Error::Genesis`] when the block does not fit the configuration; [`Error::Io`] and the errors of
+/// the store, also when there is a database.
+pub fn init_copy(datadir: &Path, genesis_json: &str, genesis: &BlockRecord) -> Result<(), Error> {
+    let spec = ChainSpec::from_genesis_json(genesis_json)
+        .map_err(|error| Error::Genesis(error.to_string()))?;
+    let header = body::decode_header(&genesis.header)?;
+    let expected = keccak256(alloy_rlp::encode(spec.genesis_header(header.state_root)));
+    if keccak256(&genesis.header) != expected || genesis.id != BlockId::new(header.number, expected)
+    {
+        return Err(Error::Genesis(format!(
+            "block {} is not that of its configuration",
+            genesis.id
+        )));
+    }
+    create(datadir, |store| {
+        let id = genesis.id;
+        let mut batch = store.batch();
+        put_genesis_block(&mut batch, id, &genesis.header, &genesis.body);
+        let (json, alloc_digest) = (genesis_json.to_owned(), B256::ZERO);
+        meta::put_genesis(&mut batch, &meta::Genesis { id, json, alloc_digest });
+        meta::put_download(&mut batch, &[]);
+        store.write(batch, Durability::Disk)?;
+        Ok(Initialized { genesis: id, already: false, accounts: 0, slots: 0 })
+    })?;
+    Ok(())
+}
+
+/// Writes a genesis block, which is base and head.
+fn put_genesis_block(batch: &mut Batch<'_>, id: BlockId, header: &[u8], body: &[u8]) {
+    batch.put::<Headers>(id.hash, (id.number, header));
+    batch.put::<Bodies>(id.hash, body);
+    batch.put::<Receipts>(id.hash, &tandem_chain::encode_receipts(&[]));
+    batch.put::<Canonical>(id.number, id.hash);
+    meta::put_base(batch, &id);
+    meta::put_forkchoice(batch, &Forkchoice { head: id, safe: None, finalized: None });
 }
 
 impl StorageWriter {
@@ -221,12 +271,7 @@ fn build<P: FnMut(Progress) + Send>(
     if let Some(rlp) = built.node {
         batch.put::<AccountTrie>(&[], &rlp);
     }
-    batch.put::<Headers>(id.hash, (id.number, &header_rlp));
-    batch.put::<Bodies>(id.hash, body);
-    batch.put::<Receipts>(id.hash, &tandem_chain::encode_receipts(&[]));
-    batch.put::<Canonical>(id.number, id.hash);
-    meta::put_base(&mut batch, &id);
-    meta::put_forkchoice(&mut batch, &Forkchoice { head: id, safe: None, finalized: None });
+    put_genesis_block(&mut batch, id, &header_rlp, body);
     let GenesisFile { json, alloc_digest, accounts, slots } = file;
     meta::put_genesis(&mut batch, &meta::Genesis { id, json, alloc_digest });
     store.write(batch, Durability::Disk)?;

@@ -37,7 +37,12 @@ async fn read(
     let mut decoder = FeedDecoder::default();
     loop {
         let taken = match stream.message().await {
-            Ok(Some(wire)) => decoder.take(wire).map_err(Error::from).transpose(),
+            Ok(Some(wire)) => {
+                let taken = decoder.take(wire);
+                taken
+                    .map_err(|error| Error::Refused(format!("malformed feed: {error}")))
+                    .transpose()
+            }
             Ok(None) => Some(Err(Error::Unavailable("the feed ended".to_owned()))),
             Err(status) => Some(Err(status.into())),
         };

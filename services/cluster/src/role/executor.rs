@@ -28,7 +28,7 @@ use tandem_auth::Secret;
 use tandem_blob_validator_client as blobs;
 use tandem_bus::MissingBucket;
 use tandem_executor::{
-    Deps, Executor, Handle,
+    ChainReads, Deps, Executor, Handle,
     rpc::{self, ClientInfo},
 };
 use tandem_http::{Gate, Hosts, Limits, Origins};
@@ -377,11 +377,21 @@ pub(crate) fn http_router(
     access: &Access,
     sessions: &MaybeSessions,
 ) -> Router {
+    http_router_of(&handle.reads(), client, access, sessions)
+}
+
+/// Returns the routes of the public port over a view of the chain.
+pub(super) fn http_router_of(
+    reads: &ChainReads,
+    client: ClientInfo,
+    access: &Access,
+    sessions: &MaybeSessions,
+) -> Router {
     let limits = Limits::public()
-        .with_room_for(network_form_bytes_max(handle.spec(), BLOBS_PER_BUNDLE_MAX))
+        .with_room_for(network_form_bytes_max(reads.spec(), BLOBS_PER_BUNDLE_MAX))
         .with_hosts(access.http.clone())
         .with_origins(access.origins.clone());
-    let mut methods = rpc::eth_methods(handle, client);
+    let mut methods = rpc::eth_methods(reads, client);
     methods.extend(net_methods(sessions));
     tandem_http::public_router(methods, limits)
 }

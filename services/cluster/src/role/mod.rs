@@ -5,6 +5,7 @@
 //!  executor ── gRPC ──► storage-writer ◄── gRPC ── multiproof-worker ◄── gRPC ── executor
 //!     ├─────── gRPC ──► blob-validator             discovery ── gRPC ──► peer-table
 //!     └─────── gRPC ──► peer-sessions ── gRPC ──► storage-writer, peer-table
+//!                            follower ── gRPC ──► storage-writer
 //!
 //!  all ◄──── NATS, where there is one: events, who is alive, live settings ────► all
 //! ```
@@ -15,6 +16,7 @@
 mod base;
 mod discovery;
 mod executor;
+mod follower;
 mod peer_sessions;
 mod process;
 mod services;
@@ -24,6 +26,7 @@ mod worker;
 pub use discovery::discovery;
 pub(crate) use executor::{Access, engine_router, http_router};
 pub use executor::{ExecutorIdentity, ExecutorLinks, executor};
+pub use follower::follower;
 pub use peer_sessions::{SessionsLinks, peer_sessions};
 pub use process::Process;
 pub(crate) use services::require_storage;

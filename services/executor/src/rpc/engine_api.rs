@@ -65,7 +65,7 @@ const PAYLOAD_BODIES_MAX: u64 = 128;
 /// read and change policies. The specification requires some `eth` methods, so that a consensus
 /// client needs only one connection.
 pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
-    let mut methods = eth_methods_of(engine, client.clone(), Lane::Engine);
+    let mut methods = eth_methods_of(&engine.reads(), client.clone(), Lane::Engine);
     for (name, version) in [
         ("engine_newPayloadV1", 1),
         ("engine_newPayloadV2", 2),

@@ -87,6 +87,7 @@ const SECTIONS: [(&str, &str, fn()); 14] = [
         tandem_peer_table_client::describe_metrics();
     }),
     ("sync", "tandem_sync_", tandem_sync::describe_metrics),
+    ("follower", "tandem_follower_", tandem_follower::describe_metrics),
     ("tx-pool", "tandem_tx_pool_", tandem_tx_pool::describe_metrics),
     ("Queues between threads", "tandem_queue_", tandem_actor::describe_metrics),
     ("gRPC between services", "tandem_rpc_", tandem_rpc::describe_metrics),

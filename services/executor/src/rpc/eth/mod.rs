@@ -18,7 +18,7 @@ use super::pool::{CallPools, Lane, cut_error};
 use super::prices::Prices;
 use super::testing;
 use crate::queries::Queries;
-use crate::{BlockTag, Chain, Error, Handle};
+use crate::{BlockTag, Chain, ChainReads, Error};
 use std::sync::{Arc, OnceLock};
 use tandem_chain::ChainSpec;
 use tandem_http::RpcError;
@@ -65,22 +65,15 @@ struct Source {
 /// bounded by `call_seconds_max`, gas by `call_gas_max` and `batch_gas_max`, log queries by
 /// `log_blocks_max` and `log_results_max` of [`crate::Config`]. Lists are bounded by constants
 /// here.
-pub fn eth_methods(engine: &Handle, client: ClientInfo) -> Methods {
-    eth_methods_of(engine, client, Lane::Public)
+pub fn eth_methods(reads: &ChainReads, client: ClientInfo) -> Methods {
+    eth_methods_of(reads, client, Lane::Public)
 }
 
 /// Returns the methods of [`eth_methods`] for either port.
-pub(super) fn eth_methods_of(engine: &Handle, client: ClientInfo, lane: Lane) -> Methods {
-    let source = Arc::new(Source {
-        chain: engine.chain().clone(),
-        queries: engine.queries().clone(),
-        spec: engine.spec().clone(),
-        client,
-        pool: engine.pool().clone(),
-        pools: engine.pools().clone(),
-        prices: engine.prices().clone(),
-        lane,
-    });
+pub(super) fn eth_methods_of(reads: &ChainReads, client: ClientInfo, lane: Lane) -> Methods {
+    let ChainReads { chain, queries, pools, prices, transactions: pool } = reads.clone();
+    let spec = chain.spec().clone();
+    let source = Arc::new(Source { chain, queries, spec, client, pool, pools, prices, lane });
     let mut methods = Methods::new();
     node::add(&mut methods, &source);
     blocks::add(&mut methods, &source);

@@ -1,0 +1,172 @@
+//! A follower of a cluster: a copy in a process of its own.
+
+use crate::binary;
+use serde_json::{Value, json};
+use std::path::Path;
+use tandem_bus_tests::eventually;
+use tandem_cluster_tests::{
+    Client, Corpus, Process, Recorded, Running, Six, send_head, send_payload,
+};
+use tempfile::TempDir;
+
+/// xorshift generator.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+
+    fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len() as u64) as usize]
+    }
+}
+
+/// Starts a follower of the cluster's storage-writer. Returns it with the client of its JSON-RPC.
+fn follow(folder: &Path, name: &str, six: &Six) -> (Running, Client) {
+    let (datadir, certificates) =
+        (folder.join("copy/data"), folder.join("data/certificates/follower"));
+    let leader = format!("https://127.0.0.1:{}", six.port("storage-writer", "grpc"));
+    let file = |file: &str| certificates.join(file).to_str().unwrap().to_owned();
+    let (ca, cert, key) = (file("ca.crt"), file("tls.crt"), file("tls.key"));
+    let given = ["follower", "--leader", &leader, "--datadir", datadir.to_str().unwrap()];
+    let ports = ["--http.port", "0"];
+    let tls = ["--tls.ca", &ca, "--tls.cert", &cert, "--tls.key", &key];
+    let arguments = [&given[..], &ports, &tls].concat();
+    let mut running = Running::start(binary(), folder, name, arguments);
+    let address = running.says("listening port=\"http\" address=").parse().unwrap();
+    // The port answers once the copy is open.
+    let serves = || running.log().contains("following leader=").then_some(());
+    eventually("the follower serves", serves);
+    (running, Client::new(address, None))
+}
+
+/// Sends a block and makes it the head, until there is an answer.
+async fn extend(six: &Six, engine: &mut Client, block: &Recorded) {
+    for _ in 0..600 {
+        let sent = send_payload(engine, block).await.is_ok();
+        if sent && send_head(engine, block.hash).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("block {} is not taken\n{}", block.hash, six.log());
+}
+
+/// Waits until both have the same head.
+async fn meet(leader: &mut Client, follower: &mut Client) {
+    let latest = json!(["latest", false]);
+    for _ in 0..600 {
+        let want = leader.call("eth_getBlockByNumber", latest.clone()).await.unwrap();
+        let got = follower.call("eth_getBlockByNumber", latest.clone()).await.unwrap();
+        if want["hash"] == got["hash"] {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("the follower does not reach the leader's head");
+}
+
+/// Compares the answers of both to questions about random blocks, accounts and slots.
+async fn compare(leader: &mut Client, follower: &mut Client, random: &mut Random) {
+    let head = leader.call("eth_blockNumber", json!([])).await.unwrap();
+    let head = u64::from_str_radix(&head.as_str().unwrap()[2..], 16).unwrap();
+    let mut questions: Vec<(&str, Value)> = Vec::new();
+    for _ in 0..12 {
+        let number = format!("{:#x}", 1 + random.below(head));
+        let recent = format!("{:#x}", head - random.below(head.min(12)));
+        let block = json!([number, true]);
+        let full = leader.call("eth_getBlockByNumber", block.clone()).await.unwrap();
+        questions.push(("eth_getBlockByNumber", block));
+        questions.push(("eth_getBlockByHash", json!([full["hash"], false])));
+        questions.push(("eth_getBlockReceipts", json!([number])));
+        questions.push(("eth_getLogs", json!([{"fromBlock": number, "toBlock": recent}])));
+        questions.push(("eth_feeHistory", json!(["0x4", number, [50]])));
+        questions.push(("debug_getRawBlock", json!([number])));
+        let transactions = full["transactions"].as_array().unwrap();
+        if transactions.is_empty() {
+            continue;
+        }
+        let transaction = random.pick(transactions);
+        let hash = &transaction["hash"];
+        questions.push(("eth_getTransactionByHash", json!([hash])));
+        questions.push(("eth_getTransactionReceipt", json!([hash])));
+        let slot = format!("{:#x}", random.below(8));
+        for who in ["from", "to"] {
+            let address = &transaction[who];
+            if address.is_null() {
+                continue;
+            }
+            questions.push(("eth_getBalance", json!([address, recent])));
+            questions.push(("eth_getTransactionCount", json!([address, recent])));
+            questions.push(("eth_getCode", json!([address, recent])));
+            questions.push(("eth_getStorageAt", json!([address, slot, recent])));
+            questions.push(("eth_getProof", json!([address, [slot], recent])));
+            let call = json!({"from": transaction["from"], "to": address});
+            questions.push(("eth_call", json!([call, recent])));
+            questions.push(("eth_estimateGas", json!([call, recent])));
+        }
+    }
+    for (method, params) in questions {
+        let want = leader.call(method, params.clone()).await;
+        let got = follower.call(method, params.clone()).await;
+        match (want, got) {
+            (Ok(want), Ok(got)) => assert_eq!(got, want, "{method} {params}"),
+            (Err(_), Err(_)) => {}
+            (want, got) => panic!("{method} {params}: {got:?}, the leader says {want:?}"),
+        }
+    }
+}
+
+/// Follows a replay through kills of either side and through a step back of the head.
+async fn followed(corpus: &Corpus, seed: u64) {
+    let folder = TempDir::new().unwrap();
+    let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &["--nats", "none"]);
+    let (mut engine, mut leader) = (six.endpoints.engine(), six.endpoints.http());
+    let blocks: Vec<Recorded> = corpus.payloads().collect();
+    let mut random = Random(seed);
+    let (first, second) = (blocks.len() / 3, blocks.len() * 2 / 3);
+    for block in &blocks[..first] {
+        extend(&six, &mut engine, block).await;
+    }
+    // It has no database, so it copies a state.
+    let (mut running, mut follower) = follow(folder.path(), "follower", &six);
+    meet(&mut leader, &mut follower).await;
+    compare(&mut leader, &mut follower, &mut random).await;
+    for block in &blocks[first..second] {
+        extend(&six, &mut engine, block).await;
+        if random.below(8) == 0 {
+            running.kill();
+            (running, follower) = follow(folder.path(), "follower-again", &six);
+        }
+    }
+    meet(&mut leader, &mut follower).await;
+    // The head steps back, and comes again.
+    let back = &blocks[second - 1 - random.below(4) as usize - 1];
+    send_head(&mut engine, back.hash).await.unwrap();
+    meet(&mut leader, &mut follower).await;
+    compare(&mut leader, &mut follower, &mut random).await;
+    six.kill("storage-writer");
+    for block in &blocks[second..] {
+        extend(&six, &mut engine, block).await;
+    }
+    meet(&mut leader, &mut follower).await;
+    compare(&mut leader, &mut follower, &mut random).await;
+    let refused = follower.call("eth_sendRawTransaction", json!(["0x00"])).await.unwrap_err();
+    assert!(refused.message.contains("no transaction pool"), "{refused:?}");
+    let syncing = follower.call("eth_syncing", json!([])).await.unwrap();
+    assert_eq!(syncing, json!(false));
+    let (status, _) = running.terminate();
+    assert!(status.success(), "{status}\n{}", running.log());
+    let (status, text) = Process::verify(binary(), &folder.path().join("copy"));
+    assert!(status.success(), "{status}\n{text}");
+    six.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_answers_as_its_leader_does_through_kills_and_reorgs() {
+    followed(&Corpus::demo(), 0x5eed).await;
+}

@@ -1,0 +1,172 @@
+//! Runs a follower: a verified copy of a leader's chain, with JSON-RPC and without the Engine API.
+
+use super::{
+    Process,
+    executor::{Access, http_router_of},
+    require_storage,
+    services::blocking,
+};
+use crate::{Config, Error, public::PublicReactor, start::persisted};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_executor::{Replica, rpc::ClientInfo};
+use tandem_follower::{ChainView, Deps, Follower, Leader};
+use tandem_kzg::Setup;
+use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
+use tandem_proto::{
+    access,
+    storage::{self, BaseReads, BlockReads, BlockRef, Forkchoice},
+};
+use tandem_storage_writer::{StorageWriter, has_database, init_copy};
+use tandem_storage_writer_client::{Client, ClientConfig};
+use tokio::{runtime::Handle, task::spawn_blocking};
+use tracing::{error, info, warn};
+
+/// Time for which a follower without a database asks its leaders for genesis.
+const GENESIS_WAIT: Duration = Duration::from_secs(60);
+
+/// Pause between two rounds of these questions.
+const GENESIS_PAUSE: Duration = Duration::from_secs(1);
+
+/// Starts a follower of these leaders, storage-writers such as `http://10.0.0.7:9600`, with JSON-RPC
+/// at `http`. A data directory without a database gets one with the genesis of the first leader that
+/// answers.
+///
+/// # Errors
+/// [`Error::Listen`], [`Error::Endpoint`], [`Error::Tls`], [`Error::StorageWriter`],
+/// [`Error::Executor`]; [`Error::Storage`] when there is no database and no leader answers.
+pub async fn follower(
+    process: &mut Process,
+    config: Config,
+    http: SocketAddr,
+    leaders: &[String],
+    client: ClientInfo,
+) -> Result<(), Error> {
+    let mut config = config.agreed();
+    // The leader has every block, so a copy need not wait for the disk.
+    config.storage_writer.sync = false;
+    config.storage_writer.accept_lost_blocks = true;
+    let proof = process.identify(access::FOLLOWER, &config.tls)?;
+    let listener = process.listen("http", http).await?;
+    let mut clients = Vec::new();
+    for url in leaders {
+        let settings = ClientConfig { connection: proof.clone().into(), ..ClientConfig::default() };
+        clients.push((url.clone(), Client::connect(url, settings, &Handle::current())?));
+    }
+    // The setup loaded here serves the precompile of `eth_call`.
+    spawn_blocking(Setup::load);
+    let on_persisted = persisted(process.bus().clone());
+    let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
+    let (asked, settings, executor) =
+        (clients.clone(), config.storage_writer.clone(), config.executor.clone());
+    let opened = blocking(move || {
+        if !has_database(&settings.datadir) {
+            copy_genesis(&settings.datadir, &asked)?;
+        }
+        let storage = StorageWriter::start(settings, deps)?;
+        let replica = Arc::new(Replica::open(&executor, storage.clone())?);
+        Ok((storage, replica))
+    });
+    let (storage, replica) = opened.await?;
+    let leaders = clients.iter().map(|(name, api)| Leader { name: name.clone(), api: api.clone() });
+    let settings = config.follower.clone();
+    let follower = Follower::start(
+        config.follower,
+        Deps {
+            leaders: leaders.collect(),
+            storage: storage.clone(),
+            view: Arc::new(View { replica: replica.clone() }),
+            fatal: process.fatal().clone(),
+        },
+    )?;
+    let access = Access::new(&config.executor);
+    let router = http_router_of(replica.reads(), client, &access, &None);
+    let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
+    let public = PublicReactor::start()?;
+    process.serve(public.serve(listener, router, leaving, stopping));
+    require_storage(process, &storage);
+    let status = follower.status().clone();
+    let (lag_max, silence) =
+        (settings.lag_blocks_max, Duration::from_secs(settings.silence_seconds_max));
+    process
+        .readiness()
+        .require("the leader's head", move || status.is_fresh(Instant::now(), lag_max, silence));
+    process.at_end(move || {
+        // First, because a call that waits for a leader would outlast the runtime.
+        clients.iter().for_each(|(_, client)| client.stop());
+        follower.stop();
+        replica.stop();
+        storage.stop();
+        public.end();
+    });
+    process.started();
+    Ok(())
+}
+
+/// Makes a database with the genesis of a leader.
+fn copy_genesis(datadir: &std::path::Path, leaders: &[(String, Arc<Client>)]) -> Result<(), Error> {
+    let begun = Instant::now();
+    loop {
+        let mut last = storage::Error::Unavailable("there is no leader".to_owned());
+        for (name, leader) in leaders {
+            let genesis = || -> storage::Result<_> {
+                let checkpoint = leader.checkpoint()?;
+                let block = leader.block(BlockRef::Hash(checkpoint.genesis.hash))?;
+                let absent = storage::Error::UnknownBlock(checkpoint.genesis.hash);
+                Ok((checkpoint.genesis_json, block.ok_or(absent)?))
+            };
+            match genesis() {
+                Ok((json, block)) => {
+                    info!(leader = name, genesis = %block.id, "new database with the leader's genesis");
+                    return Ok(init_copy(datadir, &json, &block)?);
+                }
+                Err(error) => {
+                    warn!(leader = name, %error, "genesis is not to be had");
+                    last = error;
+                }
+            }
+        }
+        if begun.elapsed() > GENESIS_WAIT {
+            return Err(last.into());
+        }
+        std::thread::sleep(GENESIS_PAUSE);
+    }
+}
+
+/// View of the follower's chain for JSON-RPC.
+struct View {
+    replica: Arc<Replica>,
+}
+
+impl View {
+    /// Reads the chain anew after a failure, which the log reports.
+    fn hold(&self, result: Result<(), tandem_executor::Error>) {
+        let Err(failure) = result else { return };
+        warn!(error = %failure, "the view of the chain is read anew");
+        if let Err(failure) = self.replica.reload() {
+            error!(error = %failure, "the view of the chain cannot be read");
+        }
+    }
+}
+
+impl ChainView for View {
+    fn stored(&self, block: BlockId, parent: B256, header: &Bytes, diff: Arc<StateDiff>) {
+        self.hold(self.replica.stored(block, parent, header, diff));
+    }
+
+    fn chosen(&self, forkchoice: Forkchoice) {
+        self.hold(self.replica.chosen(forkchoice));
+    }
+
+    fn adopted(&self) {
+        self.hold(self.replica.reload());
+    }
+
+    fn behind(&self, leader: Option<BlockId>) {
+        self.replica.set_target(leader.map(|leader| leader.number));
+        self.hold(self.replica.follow_base());
+    }
+}
