@@ -247,8 +247,7 @@ impl Table for Slots {
 
 /// Tables that a database of an earlier schema version lacks: the first two came with version 2, the
 /// others with versions 3 and 4. Opening it adds them.
-pub(crate) const ADDED: [&str; 4] =
-    [Proven::NAME, Kept::NAME, AccessLists::NAME, StateDiffs::NAME];
+pub(crate) const ADDED: [&str; 4] = [Proven::NAME, Kept::NAME, AccessLists::NAME, StateDiffs::NAME];
 
 /// Name and tuning of every table, for opening.
 pub(crate) const ALL: [(&str, Tuning); 17] = [

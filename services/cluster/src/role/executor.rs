@@ -31,7 +31,7 @@ use tandem_executor::{
     ChainReads, Deps, Executor, Handle,
     rpc::{self, ClientInfo},
 };
-use tandem_http::{Gate, Hosts, Limits, Origins};
+use tandem_http::{Gate, Hosts, Limits, Methods, Origins};
 use tandem_kzg::Setup;
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_multiproof_workers_client::{
@@ -363,6 +363,7 @@ pub(crate) fn engine_router(
     secret: Secret,
     access: &Access,
     sessions: &MaybeSessions,
+    more: Methods,
 ) -> Router {
     let limits = Limits::engine().with_hosts(access.engine.clone());
     let mut methods = rpc::engine_methods(handle, client);
@@ -377,10 +378,11 @@ pub(crate) fn http_router(
     access: &Access,
     sessions: &MaybeSessions,
 ) -> Router {
-    http_router_of(&handle.reads(), client, access, sessions)
+    let testing = rpc::testing_methods(handle);
+    http_router_of(&handle.reads(), client, access, sessions, testing)
 }
 
-/// Returns the routes of the public port over a view of the chain.
+/// Returns the routes of the public port over a view of the chain, with further methods.
 pub(super) fn http_router_of(
     reads: &ChainReads,
     client: ClientInfo,
@@ -393,6 +395,7 @@ pub(super) fn http_router_of(
         .with_origins(access.origins.clone());
     let mut methods = rpc::eth_methods(reads, client);
     methods.extend(net_methods(sessions));
+    methods.extend(more);
     tandem_http::public_router(methods, limits)
 }
 

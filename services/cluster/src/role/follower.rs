@@ -14,6 +14,7 @@ use std::{
 };
 use tandem_executor::{Replica, rpc::ClientInfo};
 use tandem_follower::{ChainView, Deps, Follower, Leader};
+use tandem_http::Methods;
 use tandem_kzg::Setup;
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
 use tandem_proto::{
@@ -83,7 +84,7 @@ pub async fn follower(
         },
     )?;
     let access = Access::new(&config.executor);
-    let router = http_router_of(replica.reads(), client, &access, &None);
+    let router = http_router_of(replica.reads(), client, &access, &None, Methods::new());
     let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
     let public = PublicReactor::start()?;
     process.serve(public.serve(listener, router, leaving, stopping));

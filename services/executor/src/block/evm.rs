@@ -197,8 +197,10 @@ impl<DB: Database + StorageOccupancy> Evm for BlockEvm<DB> {
 
     fn transact_raw(&mut self, tx: TxEnv) -> Result<ResultAndState<HaltReason>, Self::Error> {
         self.0.ctx.set_tx(tx);
-        let result = BlockHandler::new(Fee::Paid).run(&mut self.0)?;
-        Ok(ResultAndState::new(result, self.0.finalize()))
+        let result = BlockHandler::new(Fee::Paid).run(&mut self.0);
+        // What an invalid transaction has loaded is no access of the next one.
+        let state = self.0.finalize();
+        Ok(ResultAndState::new(result?, state))
     }
 
     fn transact_system_call(
@@ -214,8 +216,9 @@ impl<DB: Database + StorageOccupancy> Evm for BlockEvm<DB> {
         };
         self.0.ctx.set_tx(tx);
         let mut handler = BlockHandler { system: true, ..BlockHandler::new(Fee::Paid) };
-        let result = handler.run_system_call(&mut self.0)?;
-        Ok(ResultAndState::new(result, self.0.finalize()))
+        let result = handler.run_system_call(&mut self.0);
+        let state = self.0.finalize();
+        Ok(ResultAndState::new(result?, state))
     }
 
     fn finish(self) -> (DB, EvmEnv<SpecId>) {
@@ -271,6 +274,20 @@ mod tests {
             // GAS itself costs 2.
             assert_eq!(left, U256::from(SYSTEM_CALL_GAS - 2), "{fork:?}");
         }
+    }
+
+    /// Builders go on after a transaction that is invalid. The block's access list must not have it.
+    #[test]
+    fn an_invalid_transaction_leaves_no_access() {
+        let mut env = EvmEnv::<SpecId>::default();
+        env.cfg_env = env.cfg_env.with_spec_and_mainnet_gas_params(SpecId::AMSTERDAM);
+        let mut evm = BlockEvm::new(InMemoryDB::default(), env);
+        let [first, second] = [1, 2].map(Address::repeat_byte);
+        let tx = |caller, nonce| TxEnv { caller, nonce, gas_limit: 100_000, ..TxEnv::default() };
+        assert!(evm.transact_raw(tx(first, 7)).is_err());
+        let done = evm.transact_raw(tx(second, 0)).unwrap();
+        assert!(done.state.contains_key(&second));
+        assert!(!done.state.contains_key(&first));
     }
 
     #[test]

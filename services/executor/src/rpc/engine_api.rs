@@ -13,6 +13,7 @@ use super::hex::{Hex, Quantity};
 use super::policies::policy_methods;
 use super::pool::Lane;
 use super::strict::Strict;
+use super::testing::testing_methods;
 use crate::{BlockTag, Chain, Error, ForkchoiceState, Handle, Status};
 use alloy_primitives::B256;
 use serde::de::{SeqAccess, Visitor};
@@ -66,6 +67,7 @@ const PAYLOAD_BODIES_MAX: u64 = 128;
 /// client needs only one connection.
 pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
     let mut methods = eth_methods_of(&engine.reads(), client.clone(), Lane::Engine);
+    methods.extend(testing_methods(engine));
     for (name, version) in [
         ("engine_newPayloadV1", 1),
         ("engine_newPayloadV2", 2),

@@ -22,6 +22,7 @@ pub use engine_api::engine_methods;
 pub use eth::eth_methods;
 pub(crate) use pool::CallPools;
 pub(crate) use prices::Prices;
+pub use testing::testing_methods;
 
 /// Name of this client for other programs.
 #[derive(Debug, Clone)]

@@ -20,9 +20,14 @@ type BuildParams =
 /// Longest extra data of a block (Yellow Paper, 4.3.4).
 const EXTRA_DATA_MAX: usize = 32;
 
-pub(super) fn add(methods: &mut Methods, engine: &Handle) {
-    let engine = engine.clone();
-    methods.add("testing_buildBlockV1", move |params| build_block(engine.clone(), params));
+/// Returns `testing_buildBlockV1`, or nothing unless `testing_methods` of [`crate::Config`] is set.
+pub fn testing_methods(engine: &Handle) -> Methods {
+    let mut methods = Methods::new();
+    if engine.serves_tests() {
+        let engine = engine.clone();
+        methods.add("testing_buildBlockV1", move |params| build_block(engine.clone(), params));
+    }
+    methods
 }
 
 /// The one member of the attributes that says of which version they are.

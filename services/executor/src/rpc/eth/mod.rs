@@ -16,7 +16,6 @@ use super::ClientInfo;
 use super::hex::BlockParam;
 use super::pool::{CallPools, Lane, cut_error};
 use super::prices::Prices;
-use super::testing;
 use crate::queries::Queries;
 use crate::{BlockTag, Chain, ChainReads, Error};
 use std::sync::{Arc, OnceLock};
@@ -59,7 +58,6 @@ struct Source {
 ///   `txpool_contentFrom`, `txpool_inspect`. They are errors in a process without a pool.
 /// * `debug_getRawHeader`, `debug_getRawBlock`, `debug_getRawReceipts`, `debug_getRawTransaction`
 /// * `eth_getBlockAccessList`, `debug_getRawBlockAccessList`, while the list is kept
-/// * `testing_buildBlockV1`, if `testing_methods` of [`crate::Config`] is set
 ///
 /// All reading methods run on a bounded number of separate threads at the lowest priority. Time is
 /// bounded by `call_seconds_max`, gas by `call_gas_max` and `batch_gas_max`, log queries by
@@ -86,9 +84,6 @@ pub(super) fn eth_methods_of(reads: &ChainReads, client: ClientInfo, lane: Lane)
     access_lists::add(&mut methods, &source);
     send::add(&mut methods, &source);
     txpool::add(&mut methods, &source);
-    if engine.serves_tests() {
-        testing::add(&mut methods, engine);
-    }
     methods
 }
 
