@@ -57,7 +57,7 @@ pub struct FeedStatus {
     pub base: BlockId,
 }
 
-/// What comes after a reader's block.
+/// Next thing after a reader's block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FeedStep {
     /// The next canonical block.

@@ -1,4 +1,4 @@
-//! What JSON-RPC reads: a view of the chain, without the engine that changes it.
+//! View of the chain that JSON-RPC reads, without the engine that changes it.
 
 use crate::{
     chain::Chain,

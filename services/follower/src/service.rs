@@ -39,7 +39,7 @@ pub struct Deps {
     pub fatal: CancellationToken,
 }
 
-/// What the follower's thread works with.
+/// Parts that the follower's thread works with.
 pub struct Shared {
     pub config: Config,
     pub storage: Arc<dyn FollowerStorage>,

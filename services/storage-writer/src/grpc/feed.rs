@@ -136,7 +136,7 @@ impl Reader {
     }
 }
 
-/// What comes next, encoded.
+/// Next thing for a reader, encoded.
 enum Step {
     Block(BlockId, FeedParts),
     Resume(BlockId),
