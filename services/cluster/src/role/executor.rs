@@ -363,7 +363,6 @@ pub(crate) fn engine_router(
     secret: Secret,
     access: &Access,
     sessions: &MaybeSessions,
-    more: Methods,
 ) -> Router {
     let limits = Limits::engine().with_hosts(access.engine.clone());
     let mut methods = rpc::engine_methods(handle, client);
@@ -388,6 +387,7 @@ pub(super) fn http_router_of(
     client: ClientInfo,
     access: &Access,
     sessions: &MaybeSessions,
+    more: Methods,
 ) -> Router {
     let limits = Limits::public()
         .with_room_for(network_form_bytes_max(reads.spec(), BLOBS_PER_BUNDLE_MAX))
