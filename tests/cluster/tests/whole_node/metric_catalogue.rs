@@ -63,7 +63,7 @@ impl Recorder for Listener {
 }
 
 /// Sections: title, prefix of the names in it, and the function that describes the metrics.
-const SECTIONS: [(&str, &str, fn()); 14] = [
+const SECTIONS: [(&str, &str, fn()); 15] = [
     ("executor", "tandem_executor_", tandem_executor::describe_metrics),
     ("multiproof-workers", "tandem_multiproof_workers_", || {
         tandem_multiproof_workers::describe_metrics();
