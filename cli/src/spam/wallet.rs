@@ -76,7 +76,7 @@ impl Wallet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloy_consensus::{TxLegacy, transaction::SignerRecoverable};
+    use alloy_consensus::TxLegacy;
 
     #[test]
     fn a_signature_leads_back_to_the_account() {

@@ -228,10 +228,10 @@ impl Persister {
     pub(crate) fn moved(&self, base: BlockId) {
         self.shared.acknowledged.base(&self.shared.store, base);
         // Tries that are of no use above the new base would only take memory.
-        if let Some(mut replay) = self.shared.replay.try_lock() {
-            if replay.as_mut().is_some_and(|tries| !tries.follow(base)) {
-                *replay = None;
-            }
+        if let Some(mut replay) = self.shared.replay.try_lock()
+            && replay.as_mut().is_some_and(|tries| !tries.follow(base))
+        {
+            *replay = None;
         }
         (self.shared.deps.on_persisted)(base);
     }
