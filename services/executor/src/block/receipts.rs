@@ -25,7 +25,7 @@ pub enum ReceiptsRooter {
     /// Computes on the receipts thread.
     Background(Job),
     /// Computes nothing: root and bloom filter are known.
-    Known(B256, Bloom),
+    Known(B256, Box<Bloom>),
 }
 
 impl ReceiptsRooter {
@@ -48,7 +48,7 @@ impl ReceiptsRooter {
         match self {
             Self::AtEnd => receipts_root(receipts),
             Self::Incremental(trie) => trie.finish(),
-            Self::Known(root, bloom) => (root, bloom),
+            Self::Known(root, bloom) => (root, *bloom),
             Self::Background(job) => {
                 job.finish(receipts).unwrap_or_else(|| receipts_root(receipts))
             }

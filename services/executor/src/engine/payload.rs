@@ -235,7 +235,7 @@ impl Engine {
         let BlockResult { executed, diff, receipts_root, logs_bloom } = result;
         counter!(names::BUILT_BLOCKS).increment(1);
         let session = Self::prove_again(&self.proof, Begin::new(block, parent.hash), &diff)?;
-        let rooter = ReceiptsRooter::Known(receipts_root, logs_bloom);
+        let rooter = ReceiptsRooter::Known(receipts_root, Box::new(logs_bloom));
         Ok(Running { executed, diff, session, executing: Vec::new(), rooter })
     }
 
