@@ -47,7 +47,7 @@ pub struct Proposed {
     pub gas: u64,
 }
 
-/// What happened in a test network.
+/// Events in a test network.
 #[derive(Default, Debug)]
 pub struct Happened {
     /// Canonical chain, from genesis on.
@@ -56,9 +56,9 @@ pub struct Happened {
     pub left: u64,
     pub missed: u64,
     pub reorgs: u64,
-    /// Of each client the times of getPayload, in milliseconds.
+    /// Times of getPayload of each client, in milliseconds.
     pub get_payload: Vec<Vec<f64>>,
-    /// Of each client the times of newPayload, in milliseconds.
+    /// Times of newPayload of each client, in milliseconds.
     pub new_payload: Vec<Vec<f64>>,
 }
 

@@ -54,7 +54,7 @@ impl Kind {
         [Self::Transfer, Self::Legacy, Self::AccessList, Self::Store, Self::Create, Self::SetCode];
 }
 
-/// What transactions of the moment have in common.
+/// Fields that transactions of the moment have in common.
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub chain_id: u64,

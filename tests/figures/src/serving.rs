@@ -76,7 +76,7 @@ fn ratio(
 struct Server {
     engine: Client,
     enode: String,
-    /// What ends with the server.
+    /// Process and data, which end with the server.
     _process: Box<dyn Any>,
 }
 

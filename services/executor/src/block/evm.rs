@@ -198,7 +198,7 @@ impl<DB: Database + StorageOccupancy> Evm for BlockEvm<DB> {
     fn transact_raw(&mut self, tx: TxEnv) -> Result<ResultAndState<HaltReason>, Self::Error> {
         self.0.ctx.set_tx(tx);
         let result = BlockHandler::new(Fee::Paid).run(&mut self.0);
-        // What an invalid transaction has loaded is no access of the next one.
+        // Accounts that an invalid transaction has loaded are no accesses of the next one.
         let state = self.0.finalize();
         Ok(ResultAndState::new(result?, state))
     }

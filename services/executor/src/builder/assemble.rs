@@ -37,7 +37,7 @@ const ROOT_WAIT_MAX: Duration = Duration::from_secs(4);
 /// Maximum number of attempts at a root, after the one beside the execution.
 const ROOT_ATTEMPTS_MAX: usize = 16;
 
-/// What blocks are made with.
+/// Tools that blocks are made with.
 pub struct Tools {
     pub chain: Arc<Chain>,
     /// Workers of this process.
@@ -66,7 +66,7 @@ pub struct Assembled {
 #[derive(Clone)]
 pub struct Draft<'a> {
     tools: &'a Tools,
-    /// What the block is to be like.
+    /// Template of the block.
     pub attributes: &'a PayloadAttributes,
     parent: BlockId,
     parent_header: Arc<Header>,

@@ -89,7 +89,7 @@ impl BuiltBlocks {
 
 /// Settings of the builder, and what it takes from.
 pub struct Parts {
-    /// What blocks are made with.
+    /// Tools that blocks are made with.
     pub tools: Tools,
     /// Pool of transactions, empty while there is none.
     pub pool: Arc<OnceLock<Arc<dyn TxPoolApi>>>,

@@ -97,7 +97,7 @@ pub struct Pooled<'a> {
     pace: Pace<'a>,
     /// Bytes and blobs of the candidate that is being executed.
     tried: (Bytes, Vec<Arc<StoredBlob>>),
-    /// What the block has so far.
+    /// Content of the block so far.
     pub taken: Contents,
     /// Version of the pool at the first page.
     pub version: u64,

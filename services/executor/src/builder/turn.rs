@@ -16,7 +16,7 @@ use tandem_proto::multiproof::{Begin, Error, ProofApi, ProofSession};
 pub struct EngineTurn {
     taken: Mutex<bool>,
     left: Condvar,
-    /// The same, for a look without the lock.
+    /// Copy of `taken`, for a look without the lock.
     is_taken: AtomicBool,
 }
 

@@ -45,7 +45,7 @@ fn the_best_next_transaction_of_all_senders_comes_first() {
     put(&mut pool, Draft::plain(4, 1, 0), 99, 100);
     let want = [(2, 0), (3, 0), (1, 0), (1, 1)].map(|(index, nonce)| (sender(index), nonce));
     assert_eq!(taken(&pool, &ALL), want, "a gap, equal tips, a good one behind a bad one");
-    // What is left of the cap counts, and what does not pay the base fee ends its sender.
+    // The rest of the cap counts, and a transaction that does not pay the base fee ends its sender.
     put(&mut pool, Draft::plain(5, 0, 0), 50, 92);
     put(&mut pool, Draft::plain(6, 0, 0), 50, 89);
     put(&mut pool, Draft::plain(6, 1, 0), 50, 100);
