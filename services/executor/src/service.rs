@@ -91,3 +91,11 @@ impl Executor {
         });
     }
 }
+
+impl Drop for Executor {
+    /// Ends the builder's thread, which waits for work. It would hold the workers and the pool.
+    fn drop(&mut self) {
+        self.running.stopping().cancel();
+        self.builder.stop();
+    }
+}
