@@ -370,6 +370,6 @@ mod tests {
             }
             assert!(failures.is_empty(), "{}", failures.join("\n"));
         }
-        assert_eq!((passed, skipped), (2 * 90, 2 * 88));
+        assert_eq!((passed, skipped), (2 * 99, 2 * 79));
     }
 }
