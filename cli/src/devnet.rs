@@ -21,6 +21,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tandem_chain::Fork;
+use tandem_overlap::stats;
 use tokio::time::sleep;
 
 /// Genesis of a network with all forks up to Osaka, and the contracts that they and Amsterdam want.
@@ -240,10 +241,9 @@ fn text(result: &Value, names: &[&str]) -> String {
     text
 }
 
-/// Returns the value below which this share of the values lies, 0 without any.
+/// Returns a quantile, 0 without any value.
 fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let at = (sorted.len() as f64 * share) as usize;
-    sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
+    stats::quantile(&sorted, share).unwrap_or_default()
 }

@@ -13,7 +13,7 @@
 mod child;
 mod experiment;
 mod load;
-mod program;
+pub mod program;
 mod progress;
 mod record;
 mod report;

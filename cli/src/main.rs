@@ -4,6 +4,7 @@
 
 mod blob_validator;
 mod certificates;
+mod child_process;
 mod cluster;
 mod conformance;
 mod demo;

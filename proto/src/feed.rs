@@ -123,7 +123,7 @@ pub trait FeedStream: Send {
     /// no use.
     ///
     /// # Errors
-    /// Those of [`FeedReads`]; [`Error::Unavailable`](crate::storage::Error::Unavailable) when the
+    /// The errors of [`FeedReads`]; [`Error::Unavailable`](crate::storage::Error::Unavailable) when the
     /// leader is gone.
     fn next(&mut self, wait: Duration) -> Result<Option<FeedMessage>>;
 }

@@ -204,7 +204,7 @@ async fn forkchoice(
         Some(at) => chain[at].hash.clone(),
     };
     let state = json!({
-        "headBlockHash": below_or_genesis(chain), "safeBlockHash": below(EPOCH),
+        "headBlockHash": chain.last().map(|head| &head.hash), "safeBlockHash": below(EPOCH),
         "finalizedBlockHash": below(2 * EPOCH),
     });
     let mut answer = client.engine.call(methods.forkchoice, json!([state, attributes])).await?;
@@ -213,10 +213,6 @@ async fn forkchoice(
         bail!("{} says {status} of the head {state}", client.name);
     }
     Ok(answer)
-}
-
-fn below_or_genesis(chain: &[Proposed]) -> Value {
-    chain.last().map_or(Value::Null, |head| head.hash.clone())
 }
 
 /// Returns the withdrawals of a slot: two, to accounts that change.

@@ -2,16 +2,15 @@
 
 use super::experiment::Setup;
 use super::load::{self, Usage};
-use super::program::{Client, CpuSet, Places, Program};
+use super::program::{Client, Places, Program};
+use crate::child_process::{ChildProcess, free_ports};
 use crate::http_client::{self, HttpClient};
 use crate::replay::{Finality, Session};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tandem_auth::Secret;
 use tokio::time::sleep;
@@ -26,66 +25,8 @@ const END_TIME_MAX: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(10);
 /// Pause between two calls of a client that does not answer yet.
 const CALL_POLL: Duration = Duration::from_millis(100);
-/// Number of log lines that an error shows.
-const LOG_LINES: usize = 15;
 /// Largest genesis that is unpacked for another client.
 const GENESIS_BYTES_MAX: u64 = 4 << 30;
-
-/// A process that does not outlive this value.
-struct Process {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Process {
-    /// Starts a program with the arguments that `arguments` adds, on these processors. Its output
-    /// goes to `log`.
-    fn start(
-        program: &Path,
-        cpus: Option<&CpuSet>,
-        log: PathBuf,
-        arguments: impl FnOnce(&mut Command),
-    ) -> anyhow::Result<Self> {
-        let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
-        let mut command = Command::new(program);
-        // Variables of this process are not meant for the nodes: the experiment has their settings.
-        for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            if text == "RUST_LOG" || text.starts_with("OTEL_") || text.starts_with("TANDEM_") {
-                command.env_remove(&name);
-            }
-        }
-        arguments(&mut command);
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        let mut start = || command.spawn().with_context(|| format!("start {}", program.display()));
-        let child = match cpus {
-            Some(cpus) => cpus.starting(start)?,
-            None => start()?,
-        };
-        Ok(Self { child, log })
-    }
-
-    /// Returns the exit status once the process has ended.
-    fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
-        self.child.try_wait().context("wait for a process")
-    }
-
-    /// Returns the end of the log.
-    fn log(&self) -> String {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<_> = text.lines().collect();
-        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Errors mean that the process has ended. Its data directory is removed too, so it need not
-        // tidy up.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Writes a genesis into `datadir`, as `tandem init` does.
 pub async fn init(genesis: &Path, datadir: &Path, log: PathBuf) -> anyhow::Result<()> {
@@ -98,13 +39,13 @@ async fn init_by(
     datadir: &Path,
     log: PathBuf,
 ) -> anyhow::Result<()> {
-    let process = Process::start(program, None, log, |command| {
+    let process = ChildProcess::start(program, None, log, |command| {
         command.arg("init").arg("--genesis").arg(genesis).arg("--datadir").arg(datadir);
     })?;
     run_to_end(process, "tandem init").await
 }
 
-async fn run_to_end(mut process: Process, name: &str) -> anyhow::Result<()> {
+async fn run_to_end(mut process: ChildProcess, name: &str) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
         match process.ended()? {
@@ -136,7 +77,7 @@ pub struct Node {
     /// Caller of its Engine API.
     pub session: Session,
     /// None for a client that was there already.
-    process: Option<Process>,
+    process: Option<ChildProcess>,
     /// URL of its metrics and traces; none for another client.
     metrics: Option<String>,
 }
@@ -186,7 +127,7 @@ impl Node {
         let text = toml::to_string(&setup.config).context("write the configuration")?;
         fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
         let (program, log) = (setup.program.tandem()?, folder.join("node.log"));
-        let mut process = Process::start(&program, setup.cpus.as_ref(), log, |command| {
+        let mut process = ChildProcess::start(&program, setup.cpus.as_ref(), log, |command| {
             command.args(["node", "--disable-discovery"]);
             // Not by the flag, which earlier versions do not know.
             command.env("TANDEM_DISABLE_SESSIONS", "true");
@@ -237,7 +178,7 @@ impl Node {
             let (arguments, variables) = command(process)?;
             let [program, arguments @ ..] = &arguments[..] else { bail!("a command is empty") };
             let (program, log) = (Path::new(program), folder.join(log));
-            Process::start(program, setup.cpus.as_ref(), log, |command| {
+            ChildProcess::start(program, setup.cpus.as_ref(), log, |command| {
                 command.args(arguments).envs(variables);
             })
         };
@@ -278,7 +219,7 @@ impl Node {
 
     /// Returns what its process has used so far; none for a client that was there already.
     pub fn usage(&self) -> Option<Usage> {
-        load::process_usage(self.process.as_ref()?.child.id())
+        load::process_usage(self.process.as_ref()?.id())
     }
 
     /// Adds to an error how this node ended, if it has ended.
@@ -306,7 +247,7 @@ fn session(url: &str, secret: &Path, call_time_max: Duration) -> anyhow::Result<
 /// Waits until a client answers. Returns its name and version.
 async fn answering(
     session: &mut Session,
-    mut process: Option<&mut Process>,
+    mut process: Option<&mut ChildProcess>,
 ) -> anyhow::Result<Option<String>> {
     let started = Instant::now();
     loop {
@@ -324,17 +265,6 @@ async fn answering(
         }
         sleep(CALL_POLL).await;
     }
-}
-
-/// Returns ports that were free a moment ago, each another one.
-fn free_ports() -> anyhow::Result<[u16; 4]> {
-    let bind = || TcpListener::bind(("127.0.0.1", 0)).context("find a free port");
-    let listeners = [bind()?, bind()?, bind()?, bind()?];
-    let mut ports = [0; 4];
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
 }
 
 /// Returns a fresh JWT secret in hex.
@@ -361,12 +291,12 @@ fn unpack(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 /// Waits until the log of a node names all its addresses.
-async fn listening(process: &mut Process) -> anyhow::Result<Addresses> {
+async fn listening(process: &mut ChildProcess) -> anyhow::Result<Addresses> {
     let started = Instant::now();
     loop {
         // Read first: the log of a process that has ended is complete.
         let ended = process.ended()?;
-        let addresses = addresses(&fs::read_to_string(&process.log).unwrap_or_default());
+        let addresses = addresses(&process.whole_log());
         if let Addresses { engine: Some(_), metrics: Some(_) } = &addresses {
             return Ok(addresses);
         }

@@ -68,35 +68,29 @@ pub struct Setting {
     pub accounts: Vec<Address>,
 }
 
-/// Returns the transaction that creates the contract that stores.
-pub fn creation(wallet: &Wallet, nonce: u64, setting: &Setting) -> Bytes {
-    let &Setting { chain_id, fee_max, .. } = setting;
-    let transaction = TxEip1559 {
-        chain_id,
+/// Returns a call of nobody with dynamic fees (EIP-1559), which the caller completes.
+fn dynamic(nonce: u64, tip: u128, setting: &Setting) -> TxEip1559 {
+    TxEip1559 {
+        chain_id: setting.chain_id,
         nonce,
         gas_limit: WRITES_GAS,
-        max_fee_per_gas: fee_max,
-        max_priority_fee_per_gas: TIP_MAX.min(fee_max),
-        to: TxKind::Create,
-        input: init_code(&STORE),
+        max_fee_per_gas: setting.fee_max,
+        max_priority_fee_per_gas: tip.min(setting.fee_max),
         ..TxEip1559::default()
-    };
+    }
+}
+
+/// Returns the transaction that creates the contract that stores.
+pub fn creation(wallet: &Wallet, nonce: u64, setting: &Setting) -> Bytes {
+    let (to, input) = (TxKind::Create, init_code(&STORE));
+    let transaction = TxEip1559 { to, input, ..dynamic(nonce, TIP_MAX, setting) };
     encoded(wallet.sign(transaction).into())
 }
 
 /// Returns a payment, in wei.
 pub fn payment(wallet: &Wallet, nonce: u64, to: Address, value: U256, setting: &Setting) -> Bytes {
-    let &Setting { chain_id, fee_max, .. } = setting;
-    let transaction = TxEip1559 {
-        chain_id,
-        nonce,
-        gas_limit: WRITES_GAS,
-        max_fee_per_gas: fee_max,
-        max_priority_fee_per_gas: TIP_MAX.min(fee_max),
-        to: TxKind::Call(to),
-        value,
-        ..TxEip1559::default()
-    };
+    let to = TxKind::Call(to);
+    let transaction = TxEip1559 { to, value, ..dynamic(nonce, TIP_MAX, setting) };
     encoded(wallet.sign(transaction).into())
 }
 
@@ -110,14 +104,7 @@ pub fn random(
 ) -> Bytes {
     let &Setting { chain_id, fee_max, store, .. } = setting;
     let tip = rng.random_range(1..=TIP_MAX).min(fee_max);
-    let dynamic = TxEip1559 {
-        chain_id,
-        nonce,
-        gas_limit: WRITES_GAS,
-        max_fee_per_gas: fee_max,
-        max_priority_fee_per_gas: tip,
-        ..TxEip1559::default()
-    };
+    let dynamic = dynamic(nonce, tip, setting);
     let value = U256::from(rng.random_range(0..1_000_u32));
     let known = setting.accounts[rng.random_range(0..setting.accounts.len())];
     let envelope: TxEnvelope = match kind {

@@ -1,6 +1,7 @@
 //! A follower of a cluster: a copy in a process of its own.
 
 use crate::binary;
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
 use std::path::Path;
 use tandem_bus_tests::eventually;
@@ -8,22 +9,6 @@ use tandem_cluster_tests::{
     Client, Corpus, Process, Recorded, Running, Six, send_head, send_payload,
 };
 use tempfile::TempDir;
-
-/// xorshift generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-
-    fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.below(items.len() as u64) as usize]
-    }
-}
 
 /// Starts a follower of the cluster's storage-writer. Returns it with the client of its JSON-RPC.
 fn follow(folder: &Path, name: &str, six: &Six) -> (Running, Client) {
@@ -71,13 +56,13 @@ async fn meet(leader: &mut Client, follower: &mut Client) {
 }
 
 /// Compares the answers of both to questions about random blocks, accounts and slots.
-async fn compare(leader: &mut Client, follower: &mut Client, random: &mut Random) {
+async fn compare(leader: &mut Client, follower: &mut Client, random: &mut StdRng) {
     let head = leader.call("eth_blockNumber", json!([])).await.unwrap();
     let head = u64::from_str_radix(&head.as_str().unwrap()[2..], 16).unwrap();
     let mut questions: Vec<(&str, Value)> = Vec::new();
     for _ in 0..12 {
-        let number = format!("{:#x}", 1 + random.below(head));
-        let recent = format!("{:#x}", head - random.below(head.min(12)));
+        let number = format!("{:#x}", 1 + random.random_range(0..head));
+        let recent = format!("{:#x}", head - random.random_range(0..head.min(12)));
         let block = json!([number, true]);
         let full = leader.call("eth_getBlockByNumber", block.clone()).await.unwrap();
         questions.push(("eth_getBlockByNumber", block));
@@ -90,11 +75,11 @@ async fn compare(leader: &mut Client, follower: &mut Client, random: &mut Random
         if transactions.is_empty() {
             continue;
         }
-        let transaction = random.pick(transactions);
+        let transaction = transactions.choose(random).unwrap();
         let hash = &transaction["hash"];
         questions.push(("eth_getTransactionByHash", json!([hash])));
         questions.push(("eth_getTransactionReceipt", json!([hash])));
-        let slot = format!("{:#x}", random.below(8));
+        let slot = format!("{:#x}", random.random_range(0..8));
         for who in ["from", "to"] {
             let address = &transaction[who];
             if address.is_null() {
@@ -127,7 +112,7 @@ async fn followed(corpus: &Corpus, seed: u64) {
     let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &["--nats", "none"]);
     let (mut engine, mut leader) = (six.endpoints.engine(), six.endpoints.http());
     let blocks: Vec<Recorded> = corpus.payloads().collect();
-    let mut random = Random(seed);
+    let mut random = StdRng::seed_from_u64(seed);
     let (first, second) = (blocks.len() / 3, blocks.len() * 2 / 3);
     for block in &blocks[..first] {
         extend(&six, &mut engine, block).await;
@@ -138,14 +123,14 @@ async fn followed(corpus: &Corpus, seed: u64) {
     compare(&mut leader, &mut follower, &mut random).await;
     for block in &blocks[first..second] {
         extend(&six, &mut engine, block).await;
-        if random.below(8) == 0 {
+        if random.random_range(0..8) == 0 {
             running.kill();
             (running, follower) = follow(folder.path(), "follower-again", &six);
         }
     }
     meet(&mut leader, &mut follower).await;
     // The head steps back, and comes again.
-    let back = &blocks[second - 1 - random.below(4) as usize - 1];
+    let back = &blocks[second - 1 - random.random_range(0..4) as usize - 1];
     send_head(&mut engine, back.hash).await.unwrap();
     meet(&mut leader, &mut follower).await;
     compare(&mut leader, &mut follower, &mut random).await;

@@ -8,7 +8,7 @@ use tandem_primitives::{Address, B256, Bytes, U256, keccak256};
 use tandem_proto::blob_validator::StoredBlob;
 
 /// `PayloadAttributes` in all its versions (execution-apis, `src/engine`).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PayloadAttributes {
     /// Timestamp of the payload, in seconds.
     pub timestamp: u64,
@@ -75,15 +75,7 @@ mod tests {
 
     #[test]
     fn every_attribute_counts_for_the_id() {
-        let plain = PayloadAttributes {
-            timestamp: 1,
-            prev_randao: B256::ZERO,
-            suggested_fee_recipient: Address::ZERO,
-            withdrawals: None,
-            parent_beacon_block_root: None,
-            slot_number: None,
-            target_gas_limit: None,
-        };
+        let plain = PayloadAttributes { timestamp: 1, ..PayloadAttributes::default() };
         let withdrawal = |amount| Withdrawal { amount, ..Withdrawal::default() };
         let all = [
             plain.clone(),

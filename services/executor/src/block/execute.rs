@@ -99,6 +99,17 @@ pub fn execute<R: StateReader>(
 ) -> Result<Executed, Failure> {
     let mut steps = Vec::new();
     let result = run(spec, block, senders, state, rooter, ahead, &mut steps);
+    Ok(Executed { steps, ..end(state, result)? })
+}
+
+/// Sends the last changes to the workers. Returns the block's result with its access list.
+///
+/// # Errors
+/// [`Failure`]. A failed read comes first, as it may be why the block seems invalid.
+pub(super) fn end<R: StateReader>(
+    state: &mut BlockState<'_, R>,
+    result: Result<BlockExecutionResult<Receipt>, Failure>,
+) -> Result<Executed, Failure> {
     state.flush();
     if let Some(error) = state.take_error() {
         return Err(Failure::Internal(error));
@@ -106,6 +117,7 @@ pub fn execute<R: StateReader>(
     let BlockExecutionResult { receipts, requests, gas_used, blob_gas_used } = result?;
     let accesses = state.take_accesses().map(AccessListBuilder::finish).transpose();
     let access_list = accesses.map_err(Failure::Invalid)?;
+    let steps = Vec::new();
     Ok(Executed { receipts, gas_used, blob_gas_used, requests, access_list, steps })
 }
 

@@ -5,9 +5,8 @@
 
 use crate::{
     block::{
-        access_list::AccessListBuilder,
         execute::{
-            Executed, Executor, Failure, begin_accesses, close, has_room, open, system_call,
+            Executed, Executor, Failure, begin_accesses, close, end, has_room, open, system_call,
             transaction_rule,
         },
         requests::have_deposit_layout,
@@ -87,16 +86,7 @@ pub fn fill<R: StateReader>(
 ) -> Result<Filled, Failure> {
     let mut value = U256::ZERO;
     let result = run(spec, header, withdrawals, state, candidates, &mut value);
-    state.flush();
-    if let Some(error) = state.take_error() {
-        return Err(Failure::Internal(error));
-    }
-    let BlockExecutionResult { receipts, requests, gas_used, blob_gas_used } = result?;
-    let accesses = state.take_accesses().map(AccessListBuilder::finish).transpose();
-    let access_list = accesses.map_err(Failure::Invalid)?;
-    let steps = Vec::new();
-    let executed = Executed { receipts, gas_used, blob_gas_used, requests, access_list, steps };
-    Ok(Filled { executed, value })
+    Ok(Filled { executed: end(state, result)?, value })
 }
 
 fn run<R: StateReader>(

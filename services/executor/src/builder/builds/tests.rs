@@ -1,18 +1,10 @@
 use super::*;
 use tandem_chain::Fork;
 use tandem_chain::{Header, Payload};
-use tandem_primitives::{Address, U256};
+use tandem_primitives::U256;
 
 fn attributes(timestamp: u64) -> PayloadAttributes {
-    PayloadAttributes {
-        timestamp,
-        prev_randao: B256::ZERO,
-        suggested_fee_recipient: Address::ZERO,
-        withdrawals: None,
-        parent_beacon_block_root: None,
-        slot_number: None,
-        target_gas_limit: None,
-    }
+    PayloadAttributes { timestamp, ..PayloadAttributes::default() }
 }
 
 fn payload(value: u64) -> Arc<BuiltPayload> {
