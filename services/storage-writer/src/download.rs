@@ -30,6 +30,7 @@ use tandem_store::{
         Transactions,
     },
 };
+use tandem_trie::key_after;
 use tracing::info;
 
 /// Size in bytes at which a batch is written.
@@ -246,19 +247,10 @@ fn delete_other_storage(
             continue;
         }
         // The slots of this account were replaced by themselves.
-        let Some(next) = after(&owner) else { break };
+        let Some(next) = key_after(&owner) else { break };
         old.seek(next.as_slice());
     }
     Ok(())
-}
-
-/// Returns the key after this one, `None` after the last.
-fn after(key: &B256) -> Option<B256> {
-    let at = key.iter().rposition(|byte| *byte != 0xff)?;
-    let mut next = *key;
-    next[at] += 1;
-    next[at + 1..].fill(0);
-    Some(next)
 }
 
 impl Persister {
