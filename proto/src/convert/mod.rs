@@ -24,6 +24,7 @@ mod status;
 mod storage;
 mod storage_answers;
 mod trie;
+mod tx_pool;
 mod update_parts;
 
 pub use blob_request::OutgoingBlobRequest;
@@ -34,4 +35,5 @@ pub use multiproof::{Command, SessionAnswer, SessionCommand};
 pub use status::ERROR_METADATA;
 pub use storage::EpochRequest;
 pub use trie::TrieDiffParts;
+pub use tx_pool::ContentParts;
 pub use update_parts::UpdateParts;
