@@ -62,7 +62,7 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 49] = [
+pub const RULES: [Rule; 50] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -123,6 +123,7 @@ pub const RULES: [Rule; 49] = [
     rule(SESSIONS, "ListSessions", &[EXECUTOR, OPERATOR]),
     rule(SESSIONS, "Fetch", &[EXECUTOR]),
     rule(SESSIONS, "Report", &[EXECUTOR]),
+    rule(SESSIONS, "ExchangeTransactions", &[TX_POOL]),
     // The executor offers JSON-RPC, builds blocks, and knows whether the head is behind.
     rule(POOL, "Add", &[EXECUTOR]),
     rule(POOL, "Get", &[EXECUTOR, OPERATOR]),

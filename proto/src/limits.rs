@@ -75,6 +75,15 @@ pub const SESSIONS_MAX: usize = 1024;
 /// Maximum number of items in a request to a peer, and in its answer.
 pub const FETCH_ITEMS_MAX: usize = 1024;
 
+/// Maximum number of transactions that a peer sends without a request.
+pub const EXCHANGED_TRANSACTIONS_MAX: usize = 5000;
+
+/// Maximum number of transactions that a peer announces at once.
+pub const EXCHANGED_ANNOUNCEMENTS_MAX: usize = 8192;
+
+/// Maximum number of transactions that a peer is asked for.
+pub const WANTED_TRANSACTIONS_MAX: usize = 256;
+
 /// Size in bytes at which an answer with a part of a state ends: the recommendation of the protocol
 /// snap.
 pub const STATE_ANSWER_BYTES_MAX: u64 = 2 << 20;

@@ -13,6 +13,7 @@ mod blob_request;
 mod blob_validator;
 mod error;
 mod event;
+mod exchange;
 mod feed;
 mod field;
 mod multiproof;

@@ -3,7 +3,7 @@
 //! ```text
 //!  chain.head ─► follow ──► storage-writer: forkchoice, recent blocks, state ◄── accounts ──┐
 //!                   └─ chain.head, once the chain is read ──► tx-pool ◄─► blob-validator    │
-//!                                                                └──────────────────────────┘
+//!                                        peers: peer-sessions ◄──┘└─────────────────────────┘
 //! ```
 
 use super::Process;
@@ -20,6 +20,7 @@ use std::{
 use tandem_blob_validator_client as blobs;
 use tandem_bus::{Bus, Subscription};
 use tandem_executor::{Chain, Error::Record};
+use tandem_peer_sessions_client as peer_sessions;
 use tandem_primitives::{Address, B256, Bytes};
 use tandem_proto::{
     access,
@@ -57,6 +58,8 @@ pub struct PoolLinks {
     pub storage_writer: String,
     /// Names of blob-validators; a name may resolve to several.
     pub blob_validators: Vec<String>,
+    /// peer-sessions, with whose peers transactions are exchanged; none if there are to be no peers.
+    pub peer_sessions: Option<String>,
 }
 
 /// Starts tx-pool, with its calls at `grpc`. The pool begins once storage-writer has given the chain;
@@ -80,12 +83,21 @@ pub async fn tx_pool(
     let settings = blobs::ClientConfig { connection, ..Default::default() };
     let blobs = blobs::ValidatorPool::connect(&links.blob_validators, settings, &runtime)?;
     let config = config.agreed();
+    let sessions = match &links.peer_sessions {
+        Some(url) => {
+            let connection = identity.clone().into();
+            let settings = peer_sessions::ClientConfig { connection, ..Default::default() };
+            Some(peer_sessions::Client::connect(url, settings, &runtime)?)
+        }
+        None => None,
+    };
     let (slot, sync) = (Arc::<Slot>::default(), Arc::<SyncNote>::default());
     let server = Server::new(slot.clone(), sync.clone()).offered_as(identity);
     let beginning = Beginning {
         config,
         storage: storage.clone(),
         blobs,
+        sessions,
         sync,
         // The pool hears of a head once it is read, so that of its own bus only.
         heads: Bus::default(),
@@ -114,6 +126,7 @@ struct Beginning {
     config: Config,
     storage: Arc<storage_writer::Client>,
     blobs: Arc<blobs::ValidatorPool>,
+    sessions: Option<Arc<peer_sessions::Client>>,
     sync: Arc<SyncNote>,
     heads: Bus,
     fatal: tokio_util::sync::CancellationToken,
@@ -122,7 +135,7 @@ struct Beginning {
 impl Beginning {
     /// Reads the chain and starts the pool. Blocks.
     fn begin(self) -> Result<(Arc<FollowedChain>, Arc<TxPool>), Error> {
-        let Self { config, storage, blobs, sync, heads, fatal } = self;
+        let Self { config, storage, blobs, sync, heads, fatal, .. } = self;
         let storage: Arc<dyn StorageApi> = storage;
         let chain = Arc::new(Chain::attach(&config.executor, storage)?);
         let chain = Arc::new(FollowedChain::new(ChainOfPool(chain), sync));
@@ -137,13 +150,10 @@ async fn run(beginning: Beginning, bus: Bus, slot: Arc<Slot>) {
     // Heads are heard from before the first look on, so none is missed.
     let heads = bus.subscribe(CHAIN_HEAD);
     let mut told = String::new();
-    let chain = loop {
+    let (chain, pool) = loop {
         let begun = beginning.clone();
         let reason = match spawn_blocking(move || begun.begin()).await {
-            Ok(Ok((chain, pool))) => {
-                slot.fill(pool);
-                break chain;
-            }
+            Ok(Ok(begun)) => break begun,
             Ok(Err(Error::Executor(error))) if !matches!(error, Record { .. }) => error.to_string(),
             Ok(Err(Error::TxPool(StartError::Chain(error)))) => error.to_string(),
             Ok(Err(error)) => {
@@ -161,6 +171,10 @@ async fn run(beginning: Beginning, bus: Bus, slot: Arc<Slot>) {
         }
         sleep(ASK_EVERY).await;
     };
+    let exchange =
+        |sessions: &Arc<peer_sessions::Client>| sessions.exchange(pool.clone(), &Handle::current());
+    let _exchange = beginning.sessions.as_ref().map(exchange);
+    slot.fill(pool.clone());
     follow(chain, heads, &beginning.heads).await;
 }
 
