@@ -80,11 +80,12 @@ impl Exchange {
 async fn exchange(mut calls: Calls, pool: &Arc<dyn TransactionExchange>) {
     let (queue, waiting) = task_queue("tx-pool-sessions", QUEUE_MAX);
     let messages = ReceiverStream::new(waiting);
-    let messages = messages.map(|message: Queued<PoolMessage>| message.take().into());
+    let messages = messages
+        .map(|message: Queued<PoolMessage>| v1::ExchangeTransactionsRequest::from(message.take()));
     let lost = match calls.exchange_transactions(messages).await {
         Ok(answer) => {
             info!("transactions are exchanged with peers");
-            Peers::new(pool.clone(), &queue).read(answer.into_inner()).await
+            Peers::new(pool.clone(), queue).read(answer.into_inner()).await
         }
         Err(status) => status,
     };
@@ -162,6 +163,8 @@ impl TransactionPeer for RemotePeer {
 /// Receiving end of a stream. When it is dropped, all sessions have ended for the pool.
 struct Peers {
     pool: Arc<dyn TransactionExchange>,
+    /// Keeps the stream to peer-sessions open.
+    queue: Option<TaskSender<PoolMessage>>,
     link: Arc<Link>,
     joined: HashSet<PeerId>,
     /// Places for questions of peers that wait or are being answered.
@@ -171,6 +174,8 @@ struct Peers {
 
 impl Drop for Peers {
     fn drop(&mut self) {
+        // First, so that a session that has ended takes nothing more.
+        self.queue = None;
         self.joined.iter().for_each(|peer| self.pool.left(peer));
         // Who waits is told that the session is gone.
         self.link.asked().clear();
@@ -178,12 +183,18 @@ impl Drop for Peers {
 }
 
 impl Peers {
-    fn new(pool: Arc<dyn TransactionExchange>, queue: &TaskSender<PoolMessage>) -> Self {
+    fn new(pool: Arc<dyn TransactionExchange>, queue: TaskSender<PoolMessage>) -> Self {
         let asked = Mutex::default();
         let link = Arc::new(Link { queue: queue.downgrade(), asked, next: AtomicU64::new(1) });
         let (wanted, answering) = (Semaphore::new(WANTED_MAX), Semaphore::new(ANSWERS_MAX));
-        let joined = HashSet::new();
-        Self { pool, link, joined, wanted: Arc::new(wanted), answering: Arc::new(answering) }
+        Self {
+            pool,
+            queue: Some(queue),
+            link,
+            joined: HashSet::new(),
+            wanted: Arc::new(wanted),
+            answering: Arc::new(answering),
+        }
     }
 
     /// Takes messages until the stream ends. Returns the reason.

@@ -124,7 +124,7 @@ impl RemotePool {
     /// Passes on news of a peer, or drops them.
     fn pass(&self, message: SessionsMessage, bytes: usize) {
         let state = self.state();
-        if state.attached.as_ref().is_none_or(|pool| !pool.offer(message, bytes)) {
+        if state.attached.as_ref().is_some_and(|pool| !pool.offer(message, bytes)) {
             counter!(metrics::DROPPED_TRANSACTIONS, "direction" => "in").increment(1);
         }
     }
@@ -154,7 +154,7 @@ impl RemotePool {
 
     fn detach(&self, number: u64) {
         let mut state = self.state();
-        state.attached.take_if(|attached| attached.number == number);
+        drop(state.attached.take_if(|attached| attached.number == number));
     }
 
     /// Takes the messages of a pool until its stream ends.
