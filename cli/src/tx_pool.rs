@@ -27,8 +27,11 @@ pub struct Args {
     service: ServiceArgs,
 }
 
-/// Runs until SIGINT or SIGTERM.
+/// Runs until SIGINT or SIGTERM, at a low priority: on a machine that it shares, what strangers send must
+/// not take the time of blocks.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    // Threads have the priority of the one that starts them.
+    tandem_actor::take_background_priority();
     let config = args.service.settings(&args.datadir)?;
     let grpc = args.grpc.address(9605);
     let mut blob_validators = args.blob_validators;
