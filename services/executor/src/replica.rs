@@ -26,7 +26,6 @@ impl Replica {
     /// # Errors
     /// [`Error`].
     pub fn open(config: &Config, storage: Arc<dyn StorageApi>) -> Result<Self, Error> {
-        metrics::describe();
         crate::rpc::metrics::describe_metrics();
         let chain = Arc::new(Chain::attach(config, storage)?);
         let reads = ChainReads {

@@ -136,6 +136,7 @@ impl Beginning {
     /// Reads the chain and starts the pool. Blocks.
     fn begin(self) -> Result<(Arc<FollowedChain>, Arc<TxPool>), Error> {
         let Self { config, storage, blobs, sync, heads, fatal, .. } = self;
+        std::fs::create_dir_all(&config.tx_pool.datadir)?;
         let storage: Arc<dyn StorageApi> = storage;
         let chain = Arc::new(Chain::attach(&config.executor, storage)?);
         let chain = Arc::new(FollowedChain::new(ChainOfPool(chain), sync));

@@ -1,7 +1,7 @@
 //! Chain that another owner of the storage extends: it is read anew, or followed.
 
 use super::Chain;
-use crate::{config::Config, error::Error, state::layers::Layers};
+use crate::{config::Config, error::Error, metrics, state::layers::Layers};
 use alloy_consensus::Header;
 use alloy_rlp::Decodable;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ impl Chain {
     /// # Errors
     /// [`Error`].
     pub fn attach(config: &Config, storage: Arc<dyn StorageApi>) -> Result<Self, Error> {
+        metrics::describe();
         let chain = Self::open(config, storage)?;
         chain.reload()?;
         Ok(chain)
