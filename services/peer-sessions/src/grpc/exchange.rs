@@ -28,7 +28,6 @@ use std::{
 use tandem_actor::{Queued, TaskSender, WeakTaskSender, task_queue};
 use tandem_primitives::{B256, Bytes};
 use tandem_proto::{
-    convert::ConvertError,
     exchange::{PoolMessage, SessionsMessage},
     limits::{SESSIONS_MAX, WANTED_TRANSACTIONS_MAX},
     peer_sessions::{Announcement, Error, PeerId, TransactionExchange, TransactionPeer},
