@@ -3,7 +3,7 @@
 use clap::{Arg, Command};
 
 /// Commands that run services. Their flags may come from the environment.
-const SERVICES: [&str; 9] = [
+const SERVICES: [&str; 10] = [
     "node",
     "cluster",
     "storage-writer",
@@ -11,6 +11,7 @@ const SERVICES: [&str; 9] = [
     "blob-validator",
     "peer-table",
     "peer-sessions",
+    "tx-pool",
     "discovery",
     "executor",
 ];

@@ -28,6 +28,10 @@ pub struct Args {
     /// The peer-sessions from whose peers missing blocks are fetched [default: no peers, and no sync]
     #[arg(long, value_name = "URL")]
     peer_sessions: Option<String>,
+    /// The tx-pool with whose transactions blocks are built, and to which users' transactions go
+    /// [default: a pool in this process, without a journal]
+    #[arg(long, value_name = "URL")]
+    tx_pool: Option<String>,
     /// Name of this executor, as logs and other executors know it [default: the host's name]
     #[arg(long, value_name = "NAME", value_parser = check_name)]
     executor_id: Option<String>,
@@ -59,6 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         workers: args.workers,
         blob_validators,
         peer_sessions: args.peer_sessions,
+        tx_pool: args.tx_pool,
     };
     let identity = ExecutorIdentity {
         id: args.executor_id,
@@ -67,6 +72,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let calls = [&links.storage_writer].into_iter().chain(&links.workers);
     let calls = calls.chain(&links.blob_validators).chain(&links.peer_sessions);
+    let calls = calls.chain(&links.tx_pool);
     let calls: Vec<_> = calls.cloned().collect();
     args.service.calling(calls).run(config, async move |process, config| {
         role::executor(process, config, &ports, &links, identity, client_info()).await

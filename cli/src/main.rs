@@ -44,6 +44,7 @@ mod storage_writer;
 mod target;
 mod telemetry;
 mod top;
+mod tx_pool;
 mod verify;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -64,7 +65,7 @@ const VERSION: &str = concat!(
     ")"
 );
 
-/// An Ethereum execution client of seven services that shows whether execution and state-root work
+/// An Ethereum execution client of eight services that shows whether execution and state-root work
 /// overlap.
 ///
 /// Exit codes: 0, 1 when the answer is no (a payload is not VALID, a difference was found, an
@@ -85,9 +86,9 @@ enum Command {
     Import(import::Args),
     /// Write the chain into history files (era1, ere)
     ExportEra(export_era::Args),
-    /// Run all seven services in this process
+    /// Run all eight services in this process
     Node(node::Args),
-    /// Run the seven services as processes on this machine, with a NATS server where there is one
+    /// Run the eight services as processes on this machine, with a NATS server where there is one
     Cluster(cluster::Args),
     /// Run the database in a process of its own
     StorageWriter(storage_writer::Args),
@@ -99,6 +100,8 @@ enum Command {
     PeerTable(peer_table::Args),
     /// Hold the sessions with peers in a process of their own
     PeerSessions(peer_sessions::Args),
+    /// Hold the transactions that are in no block yet in a process of their own
+    TxPool(tx_pool::Args),
     /// Run discovery in a process of its own, with the table of peers or over one elsewhere
     Discovery(discovery::Args),
     /// Run the Engine API and the EVM in a process of their own, or stand by for another one
@@ -154,6 +157,7 @@ impl Command {
             | Self::BlobValidator(_)
             | Self::PeerTable(_)
             | Self::PeerSessions(_)
+            | Self::TxPool(_)
             | Self::Discovery(_)
             | Self::Executor(_)
             | Self::Follower(_)
@@ -202,6 +206,7 @@ fn main() -> ExitCode {
         Command::BlobValidator(args) => blob_validator::run(args),
         Command::PeerTable(args) => peer_table::run(args),
         Command::PeerSessions(args) => peer_sessions::run(args),
+        Command::TxPool(args) => tx_pool::run(args),
         Command::Discovery(args) => discovery::run(args),
         Command::Executor(args) => executor::run(args),
         Command::Follower(args) => follower::run(args),

@@ -12,10 +12,11 @@ use std::{
 use tandem_auth::{Secret, create_private};
 
 /// Users of NATS: the services, and people.
-const NATS_USERS: [&str; 8] = [
+const NATS_USERS: [&str; 9] = [
     "discovery",
     "peer-table",
     "peer-sessions",
+    "tx-pool",
     "blob-validator",
     "executor",
     "multiproof-workers",

@@ -18,13 +18,15 @@ pub const PEER_TABLE: &str = "peer-table";
 pub const DISCOVERY: &str = "discovery";
 /// Role of the service with the sessions between execution clients.
 pub const PEER_SESSIONS: &str = "peer-sessions";
+/// Role of the service with the transactions that are in no block yet.
+pub const TX_POOL: &str = "tx-pool";
 /// Role of a process that keeps a copy of the chain and of its state.
 pub const FOLLOWER: &str = "follower";
 /// Role of people with a gRPC tool. They may look, and report the number of connected peers.
 pub const OPERATOR: &str = "operator";
 
 /// Every role that a certificate may name.
-pub const ROLES: [&str; 9] = [
+pub const ROLES: [&str; 10] = [
     EXECUTOR,
     MULTIPROOF_WORKER,
     STORAGE_WRITER,
@@ -32,6 +34,7 @@ pub const ROLES: [&str; 9] = [
     PEER_TABLE,
     DISCOVERY,
     PEER_SESSIONS,
+    TX_POOL,
     FOLLOWER,
     OPERATOR,
 ];
@@ -52,13 +55,14 @@ const WORKERS: &str = "tandem.multiproof_workers.v1.MultiproofWorkers";
 const BLOBS: &str = "tandem.blob_validator.v1.BlobValidator";
 const SESSIONS: &str = "tandem.peer_sessions.v1.PeerSessions";
 const PEERS: &str = "tandem.peer_table.v1.PeerTable";
+const POOL: &str = "tandem.tx_pool.v1.TxPool";
 
 const fn rule(service: &'static str, method: &'static str, roles: &'static [&'static str]) -> Rule {
     Rule { service, method, roles }
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 42] = [
+pub const RULES: [Rule; 50] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -68,26 +72,27 @@ pub const RULES: [Rule; 42] = [
     rule(STORAGE, "Prove", &[EXECUTOR]),
     rule(STORAGE, "Keep", &[EXECUTOR]),
     rule(STORAGE, "GetKept", &[EXECUTOR, OPERATOR]),
-    rule(STORAGE, "GetStateDiffs", &[EXECUTOR, OPERATOR]),
+    rule(STORAGE, "GetStateDiffs", &[EXECUTOR, TX_POOL, OPERATOR]),
     rule(STORAGE, "Canonicalize", &[EXECUTOR]),
     rule(STORAGE, "Rewind", &[EXECUTOR]),
     // Workers read tries and hand over computed nodes. storage-writer refuses nodes that do not
     // lead to the root in the block's header, whatever the sender. An executor has workers of its
     // own.
-    // Peers are told where the own chain stands.
+    // Peers are told where the own chain stands. tx-pool checks transactions against the state of
+    // the head.
     rule(
         STORAGE,
         "GetCheckpoint",
-        &[EXECUTOR, MULTIPROOF_WORKER, PEER_SESSIONS, FOLLOWER, OPERATOR],
+        &[EXECUTOR, MULTIPROOF_WORKER, PEER_SESSIONS, TX_POOL, FOLLOWER, OPERATOR],
     ),
-    rule(STORAGE, "ListPending", &[EXECUTOR, MULTIPROOF_WORKER, OPERATOR]),
+    rule(STORAGE, "ListPending", &[EXECUTOR, MULTIPROOF_WORKER, TX_POOL, OPERATOR]),
     rule(STORAGE, "GetTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),
     rule(STORAGE, "WalkTrie", &[EXECUTOR, MULTIPROOF_WORKER]),
     rule(STORAGE, "PutTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),
-    rule(STORAGE, "ReadState", &[EXECUTOR, OPERATOR]),
+    rule(STORAGE, "ReadState", &[EXECUTOR, TX_POOL, OPERATOR]),
     // Peers ask for blocks.
-    rule(STORAGE, "GetBlock", &[EXECUTOR, PEER_SESSIONS, FOLLOWER, OPERATOR]),
-    rule(STORAGE, "GetHeader", &[EXECUTOR, PEER_SESSIONS, FOLLOWER, OPERATOR]),
+    rule(STORAGE, "GetBlock", &[EXECUTOR, PEER_SESSIONS, TX_POOL, FOLLOWER, OPERATOR]),
+    rule(STORAGE, "GetHeader", &[EXECUTOR, PEER_SESSIONS, TX_POOL, FOLLOWER, OPERATOR]),
     rule(STORAGE, "GetTransaction", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "GetAccessList", &[EXECUTOR, PEER_SESSIONS, OPERATOR]),
     rule(STORAGE, "GetStateItems", &[PEER_SESSIONS, FOLLOWER]),
@@ -97,12 +102,13 @@ pub const RULES: [Rule; 42] = [
     rule(WORKERS, "ProcessBlock", &[EXECUTOR]),
     rule(WORKERS, "Discard", &[EXECUTOR]),
     rule(WORKERS, "GetStatus", &[EXECUTOR, OPERATOR]),
-    rule(BLOBS, "Validate", &[EXECUTOR]),
-    rule(BLOBS, "ValidateStream", &[EXECUTOR]),
-    rule(BLOBS, "Recall", &[EXECUTOR]),
-    rule(BLOBS, "GetBlobs", &[EXECUTOR]),
-    rule(BLOBS, "Forget", &[EXECUTOR]),
-    rule(BLOBS, "GetStatus", &[EXECUTOR, OPERATOR]),
+    // The executor validates payloads, tx-pool transactions.
+    rule(BLOBS, "Validate", &[EXECUTOR, TX_POOL]),
+    rule(BLOBS, "ValidateStream", &[EXECUTOR, TX_POOL]),
+    rule(BLOBS, "Recall", &[EXECUTOR, TX_POOL]),
+    rule(BLOBS, "GetBlobs", &[EXECUTOR, TX_POOL]),
+    rule(BLOBS, "Forget", &[EXECUTOR, TX_POOL]),
+    rule(BLOBS, "GetStatus", &[EXECUTOR, TX_POOL, OPERATOR]),
     // Only discovery speaks with peers, so it alone reports what is known of them.
     rule(PEERS, "ApplyBatch", &[DISCOVERY]),
     rule(PEERS, "SampleForLookup", &[DISCOVERY]),
@@ -117,6 +123,15 @@ pub const RULES: [Rule; 42] = [
     rule(SESSIONS, "ListSessions", &[EXECUTOR, OPERATOR]),
     rule(SESSIONS, "Fetch", &[EXECUTOR]),
     rule(SESSIONS, "Report", &[EXECUTOR]),
+    rule(SESSIONS, "ExchangeTransactions", &[TX_POOL]),
+    // The executor offers JSON-RPC, builds blocks, and knows whether the head is behind.
+    rule(POOL, "Add", &[EXECUTOR]),
+    rule(POOL, "Get", &[EXECUTOR, OPERATOR]),
+    rule(POOL, "GetNextNonce", &[EXECUTOR, OPERATOR]),
+    rule(POOL, "GetCounts", &[EXECUTOR, OPERATOR]),
+    rule(POOL, "ListBest", &[EXECUTOR, OPERATOR]),
+    rule(POOL, "ListContent", &[EXECUTOR, OPERATOR]),
+    rule(POOL, "NoteSync", &[EXECUTOR]),
 ];
 
 /// Returns whether a certificate of this role may call this method of this service. Unknown methods

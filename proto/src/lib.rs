@@ -23,6 +23,7 @@ pub mod blob_validator;
 pub mod convert;
 pub mod discovery;
 pub mod event;
+pub mod exchange;
 pub mod feed;
 pub mod limits;
 pub mod multiproof;

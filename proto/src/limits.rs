@@ -75,6 +75,15 @@ pub const SESSIONS_MAX: usize = 1024;
 /// Maximum number of items in a request to a peer, and in its answer.
 pub const FETCH_ITEMS_MAX: usize = 1024;
 
+/// Maximum number of transactions that a peer sends without a request.
+pub const EXCHANGED_TRANSACTIONS_MAX: usize = 5000;
+
+/// Maximum number of transactions that a peer announces at once.
+pub const EXCHANGED_ANNOUNCEMENTS_MAX: usize = 8192;
+
+/// Maximum number of transactions that a peer is asked for.
+pub const WANTED_TRANSACTIONS_MAX: usize = 256;
+
 /// Size in bytes at which an answer with a part of a state ends: the recommendation of the protocol
 /// snap.
 pub const STATE_ANSWER_BYTES_MAX: u64 = 2 << 20;
@@ -94,6 +103,19 @@ pub const CODES_MAX: usize = 1024;
 
 /// Maximum number of trie nodes that a peer is asked for.
 pub const TRIE_NODES_MAX: usize = 1024;
+
+/// Maximum size in bytes of a message from or to tx-pool: a transaction of [`BLOBS_PER_BUNDLE_MAX`]
+/// blobs with the proofs of their cells takes 8.5 MiB.
+pub const POOL_MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Maximum number of transactions in a page of those that pay a block best.
+pub const POOL_PAGE_TRANSACTIONS_MAX: usize = 4096;
+
+/// Size of transactions in bytes at which a page of them, or a part of the pool's content, ends.
+pub const POOL_PAGE_BYTES: usize = 4 << 20;
+
+/// Maximum size in bytes of the name of a reason for refusing a transaction.
+pub const REFUSAL_KIND_BYTES_MAX: usize = 64;
 
 /// Maximum number of blocks with which a reader of the feed says where it stands.
 pub const FEED_KNOWN_MAX: usize = 128;

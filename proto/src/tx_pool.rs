@@ -3,7 +3,7 @@
 //! A transaction of the pool is **pending** if it could be in the next block together with those of
 //! its sender in front of it, and else **queued**.
 
-use std::{pin::Pin, time::Duration};
+use std::{borrow::Cow, pin::Pin, time::Duration};
 use tandem_primitives::{Address, B256, Bytes};
 
 /// Transaction of the pool.
@@ -51,6 +51,8 @@ pub struct BestPage {
     pub transactions: Vec<PooledTransaction>,
     /// Version of the pool, which changes with every transaction that comes or goes.
     pub version: u64,
+    /// Whether no further page follows.
+    pub is_last: bool,
 }
 
 /// Numbers of transactions in the pool.
@@ -69,7 +71,7 @@ pub enum Error {
     #[error("{reason}")]
     Refused {
         /// Name of the reason, for programs: lower case and underscores.
-        kind: &'static str,
+        kind: Cow<'static, str>,
         /// Text for people.
         reason: String,
     },
@@ -106,7 +108,8 @@ pub trait TxPoolApi: Send + Sync + 'static {
     /// Returns the numbers of transactions.
     fn counts(&self) -> Pending<Counts>;
 
-    /// Returns a page of the pending transactions that pay a block best.
+    /// Returns a page of the pending transactions that pay a block best. It ends after about
+    /// [`POOL_PAGE_BYTES`](crate::limits::POOL_PAGE_BYTES) bytes.
     fn best(&self, query: BestQuery) -> Pending<BestPage>;
 
     /// Returns the transactions of all senders, or of one.

@@ -112,6 +112,7 @@ mod tests {
             "blob-validator",
             "peer-table",
             "peer-sessions",
+            "tx-pool",
             "executor",
             "discovery",
         ] {

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Flags of the services that this command sets, not the user.
-pub const OURS: [&str; 21] = [
+pub const OURS: [&str; 22] = [
     "datadir",
     "grpc.addr",
     "grpc.port",
@@ -28,6 +28,7 @@ pub const OURS: [&str; 21] = [
     "blob-validator",
     "peer-table",
     "peer-sessions",
+    "tx-pool",
     "sessions.port",
     "authrpc.port",
     "authrpc.jwtsecret",
@@ -152,6 +153,11 @@ impl Planner<'_> {
             calls.extend(["--peer-sessions".into(), at(calls_port)]);
             Some(port)
         };
+        // tx-pool has no use for workers.
+        let own = calls.chunks(2).filter(|flag| flag[0] != "--worker").flatten().cloned();
+        let own = datadir.iter().cloned().chain(own).collect();
+        let pool = self.service("tx-pool", None, 3, own, &[])?;
+        calls.extend(["--tx-pool".into(), at(pool)]);
         let summary = self.executor(args, calls)?;
         if !args.node.disables_discovery() {
             let mut own = [&datadir[..], &["--peer-table".into(), at(table)]].concat();
@@ -165,7 +171,7 @@ impl Planner<'_> {
             if let Some(port) = sessions_port.filter(|_| settings.tcp_port == 0) {
                 own.extend(["--discovery.tcp-port".into(), port.to_string().into()]);
             }
-            self.add("discovery", None, 3, own, &["peers.target"], Vec::new())?;
+            self.add("discovery", None, 4, own, &["peers.target"], Vec::new())?;
         }
         Ok(summary)
     }
@@ -195,7 +201,7 @@ impl Planner<'_> {
             own.extend(["--metrics.addr".into(), metrics.ip().to_string().into()]);
             own.extend(["--metrics.port".into(), text(metrics.port())]);
         }
-        self.add("executor", None, 3, own, &[], vec![("engine", engine), ("http", http)])?;
+        self.add("executor", None, 4, own, &[], vec![("engine", engine), ("http", http)])?;
         Ok(format!(
             "Engine API at http://{} with the secret {}, JSON-RPC at http://{}",
             SocketAddr::new(asked.engine.ip(), engine),

@@ -347,6 +347,7 @@ fn service_of_thread(kind: &str) -> &'static str {
         "chain-status" | "peer-answers" => "peer-sessions",
         _ if kind.starts_with("peer-sessions") => "peer-sessions",
         _ if kind.starts_with("peer-table") => "peer-table",
+        _ if kind.starts_with("tx-") => "tx-pool",
         _ => "shared",
     }
 }

@@ -183,12 +183,13 @@ fn a_genesis_comes_over_https_from_a_server_that_an_authority_vouches_for() {
 }
 
 /// Commands that run services, with their required flags.
-const SERVICES: [&[&str]; 6] = [
+const SERVICES: [&[&str]; 7] = [
     &["storage-writer", "--datadir", "/nowhere"],
     &["multiproof-worker"],
     &["blob-validator"],
     &["peer-table", "--datadir", "/nowhere"],
     &["discovery", "--datadir", "/nowhere"],
+    &["tx-pool", "--datadir", "/nowhere"],
     &["executor", "--authrpc.jwtsecret", "/nowhere/jwt.hex"],
 ];
 

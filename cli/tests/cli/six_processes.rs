@@ -56,8 +56,14 @@ async fn replay(corpus: &Corpus) {
         (counter(&metrics, "tandem_executor_layers") < 40.0).then_some(())
     };
     eventually("the executor lets go of what is in the base", layers);
-    let services =
-        ["discovery", "peer-table", "blob-validator", "multiproof-worker-1", "storage-writer"];
+    let services = [
+        "discovery",
+        "peer-table",
+        "blob-validator",
+        "multiproof-worker-1",
+        "storage-writer",
+        "tx-pool",
+    ];
     for name in services.into_iter().chain(["executor"]) {
         assert_catalogued(name, &six.metrics(name));
     }

@@ -1,5 +1,5 @@
 {{/*
-What the binary and the design fix for the seven services; values.yaml has what an operator chooses.
+What the binary and the design fix for the eight services; values.yaml has what an operator chooses.
 
   command  the subcommand of the binary
   kind     what runs it; with a directory of its own (data) it may have a volume claim
@@ -51,11 +51,17 @@ peer-sessions:
   peers: { port: sessions, protocol: TCP }
   ports: { grpc: 9604 }
   calls: [storage-writer, peer-table]
+tx-pool:
+  command: tx-pool
+  kind: Deployment
+  data: true
+  ports: { grpc: 9605 }
+  calls: [storage-writer, blob-validator, peer-sessions]
 executor:
   command: executor
   kind: Deployment
   ports: { engine: 8551, http: 8545 }
-  calls: [storage-writer, multiproof-workers, blob-validator, peer-sessions]
+  calls: [storage-writer, multiproof-workers, blob-validator, peer-sessions, tx-pool]
 {{- end -}}
 
 {{/* The port of /metrics, /livez and /readyz. */}}

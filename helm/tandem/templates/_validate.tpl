@@ -9,6 +9,9 @@
 {{- fail (printf "services.%s.replicas is %d: one is all there can be, as each would be a node of its own" $name (int (index $services $name).replicas)) }}
 {{- end }}
 {{- end }}
+{{- if gt (int (index $services "tx-pool").replicas) 1 }}
+{{- fail (printf "services.tx-pool.replicas is %d: there is one tx-pool, as all executors build blocks from the same transactions" (int (index $services "tx-pool").replicas)) }}
+{{- end }}
 {{- if gt (int (index $services "multiproof-workers").replicas) 16 }}
 {{- fail (printf "services.multiproof-workers.replicas is %d: the state has 16 shards, and a seventeenth worker would have none" (int (index $services "multiproof-workers").replicas)) }}
 {{- end }}

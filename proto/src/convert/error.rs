@@ -70,6 +70,9 @@ pub enum Reason {
     /// The text is not a valid host.
     #[error("is neither an IP address nor the name of a host")]
     NotAHost,
+    /// The text is not a valid name of a reason.
+    #[error("is not 1 to 64 lower-case letters, digits and underscores")]
+    NotAKind,
     /// Bytes that hold a message of their own cannot be decoded.
     #[error("is not a message of its kind")]
     Malformed,

@@ -19,12 +19,12 @@ use std::net::Ipv6Addr;
 use tandem_primitives::{B256, Bytes as Rlp};
 use tonic::{Code, Status};
 
-fn peer_id(bytes: &[u8]) -> Result<PeerId, super::Reason> {
+pub(super) fn peer_id(bytes: &[u8]) -> Result<PeerId, super::Reason> {
     length(64, bytes.len())?;
     Ok(PeerId::from_slice(bytes))
 }
 
-fn id_bytes(id: PeerId) -> Bytes {
+pub(super) fn id_bytes(id: PeerId) -> Bytes {
     Bytes::copy_from_slice(id.as_slice())
 }
 

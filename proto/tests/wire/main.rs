@@ -3,6 +3,7 @@
 
 mod blob_validator;
 mod discovery;
+mod exchange;
 mod feed;
 mod malformed;
 mod malformed_proof;
@@ -12,6 +13,7 @@ mod peer_table;
 mod round_trip;
 mod snap;
 mod statuses;
+mod tx_pool;
 mod workers;
 
 use bytes::Bytes;

@@ -2,32 +2,21 @@
 //! comes with it. Serves the JSON-RPC of a follower.
 
 use crate::{
-    chain::Chain,
+    chain::{Chain, decode_header},
     config::Config,
     error::Error,
     metrics,
     queries::Queries,
     reads::ChainReads,
     rpc::{CallPools, Prices},
-    state::layers::Layers,
 };
-use alloy_consensus::Header;
-use alloy_rlp::Decodable;
 use std::sync::{Arc, OnceLock};
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, StateDiff};
-use tandem_proto::storage::{Forkchoice, PendingBlock, StorageApi};
-use tracing::warn;
-
-/// Number of state diffs requested in one call.
-const DIFFS_PER_CALL: usize = 64;
-
-/// Attempts to read blocks while the base moves.
-const ATTEMPTS: usize = 8;
+use tandem_proto::storage::{Forkchoice, StorageApi};
 
 /// View of a chain that its owner extends. Changes come from one thread, after they are durable.
 pub struct Replica {
     reads: ChainReads,
-    storage: Arc<dyn StorageApi>,
 }
 
 impl Replica {
@@ -37,9 +26,8 @@ impl Replica {
     /// # Errors
     /// [`Error`].
     pub fn open(config: &Config, storage: Arc<dyn StorageApi>) -> Result<Self, Error> {
-        metrics::describe();
         crate::rpc::metrics::describe_metrics();
-        let chain = Arc::new(Chain::open(config, storage.clone())?);
+        let chain = Arc::new(Chain::attach(config, storage)?);
         let reads = ChainReads {
             queries: Arc::new(Queries::new(config, &chain)),
             pools: Arc::new(CallPools::start(config)?),
@@ -47,9 +35,7 @@ impl Replica {
             transactions: Arc::<OnceLock<_>>::default(),
             chain,
         };
-        let replica = Self { reads, storage };
-        replica.reload()?;
-        Ok(replica)
+        Ok(Self { reads })
     }
 
     /// Returns what JSON-RPC reads.
@@ -69,7 +55,7 @@ impl Replica {
         diff: Arc<StateDiff>,
     ) -> Result<(), Error> {
         let chain = &self.reads.chain;
-        let header = decode(id, header)?;
+        let header = decode_header(id, header)?;
         chain.recent.insert(id, parent, diff);
         chain.tree.write().insert(id, Arc::new(header));
         Ok(())
@@ -80,8 +66,8 @@ impl Replica {
     /// # Errors
     /// [`Error`] when the chain had to be read anew, which failed.
     pub fn chosen(&self, forkchoice: Forkchoice) -> Result<(), Error> {
-        self.follow_base()?;
         let chain = &self.reads.chain;
+        chain.follow_base()?;
         chain.tree.write().set_forkchoice(forkchoice);
         ::metrics::gauge!(metrics::HEAD).set(forkchoice.head.number as f64);
         Ok(())
@@ -97,16 +83,7 @@ impl Replica {
     /// # Errors
     /// Same as [`Self::chosen`].
     pub fn follow_base(&self) -> Result<(), Error> {
-        let chain = &self.reads.chain;
-        let (base, known) = (self.storage.checkpoint()?.base, chain.base());
-        if base == known {
-            return Ok(());
-        }
-        if base.number > known.number && chain.recent.advance(base) {
-            chain.tree.write().prune(base);
-            return Ok(());
-        }
-        self.reload()
+        self.reads.chain.follow_base()
     }
 
     /// Reads base, recent blocks and forkchoice from storage-writer.
@@ -114,56 +91,11 @@ impl Replica {
     /// # Errors
     /// [`Error`].
     pub fn reload(&self) -> Result<(), Error> {
-        let chain = &self.reads.chain;
-        for _ in 0..ATTEMPTS {
-            let base = self.storage.checkpoint()?.base;
-            let pending = self.storage.pending()?;
-            if self.storage.checkpoint()?.base != base {
-                continue;
-            }
-            chain.recent.rebase(base);
-            chain.load_below(base)?;
-            for block in pending.iter().filter(|block| !block.kept) {
-                let header = decode(block.id, &block.header)?;
-                chain.tree.write().insert(block.id, Arc::new(header));
-            }
-            self.load_layers(&pending)?;
-            let forkchoice = self.storage.checkpoint()?.forkchoice;
-            chain.tree.write().set_forkchoice(forkchoice);
-            return Ok(());
-        }
-        warn!("the base moved in every attempt to read the chain");
-        Ok(())
-    }
-
-    /// Loads the changes of pending blocks that are not in memory.
-    fn load_layers(&self, pending: &[PendingBlock]) -> Result<(), Error> {
-        let recent = &self.reads.chain.recent;
-        let lacks = |block: &&PendingBlock| {
-            !block.kept && !recent.read(|layers: &Layers| layers.contains(&block.id.hash))
-        };
-        let lacking: Vec<&PendingBlock> = pending.iter().filter(lacks).collect();
-        for blocks in lacking.chunks(DIFFS_PER_CALL) {
-            let hashes: Vec<B256> = blocks.iter().map(|block| block.id.hash).collect();
-            for (block, diff) in blocks.iter().zip(self.storage.state_diffs(&hashes)?) {
-                // A block without a diff has entered the base, which is followed next.
-                if let Some(diff) = diff {
-                    recent.insert(block.id, block.parent, diff);
-                }
-            }
-        }
-        Ok(())
+        self.reads.chain.reload()
     }
 
     /// Cuts the calls of users. May block.
     pub fn stop(&self) {
         self.reads.pools.stop();
     }
-}
-
-fn decode(id: BlockId, header: &Bytes) -> Result<Header, Error> {
-    Header::decode(&mut header.as_ref()).map_err(|error| {
-        let error = error.to_string();
-        Error::Record { what: "header", block: id.hash, error }
-    })
 }

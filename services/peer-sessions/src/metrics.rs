@@ -9,6 +9,7 @@ pub const BANNED: &str = "tandem_peer_sessions_bans_total";
 pub const ENDED: &str = "tandem_peer_sessions_ended_total";
 pub const MESSAGES: &str = "tandem_peer_sessions_messages_total";
 pub const BYTES: &str = "tandem_peer_sessions_bytes_total";
+pub const DROPPED_TRANSACTIONS: &str = "tandem_peer_sessions_dropped_transactions_total";
 pub const ANSWER_SECONDS: &str = "tandem_peer_sessions_answer_seconds";
 pub const REQUEST_SECONDS: &str = "tandem_peer_sessions_request_seconds";
 
@@ -28,6 +29,8 @@ pub fn describe() {
     describe_counter!(MESSAGES, count, "Messages by direction: in, out");
     let text = "Bytes of messages by direction, not compressed";
     describe_counter!(BYTES, Unit::Bytes, text);
+    let text = "Messages between peers and tx-pool that were dropped, by direction: in, out";
+    describe_counter!(DROPPED_TRANSACTIONS, count, text);
     let text = "Reading blocks to answer one request of a peer";
     describe_histogram!(ANSWER_SECONDS, seconds, text);
     let text = "From a request to a peer until its answer";

@@ -90,7 +90,9 @@ impl From<Error> for tx_pool::Error {
             Error::NoVerdict(blob_validator::Error::DeadlineExceeded)
             | Error::Rule(_)
             | Error::Pool(_)
-            | Error::Sidecar(_) => Self::Refused { kind: error.kind(), reason: error.to_string() },
+            | Error::Sidecar(_) => {
+                Self::Refused { kind: error.kind().into(), reason: error.to_string() }
+            }
             Error::NoVerdict(_) | Error::Chain(_) | Error::Stopping => {
                 Self::Unavailable(error.to_string())
             }

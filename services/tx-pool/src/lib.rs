@@ -32,6 +32,7 @@ mod blobs;
 mod chain;
 mod config;
 mod error;
+pub mod grpc;
 mod included;
 mod intake;
 mod journal;

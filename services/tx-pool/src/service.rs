@@ -210,13 +210,13 @@ impl TxPoolApi for TxPool {
     }
 
     fn best(&self, query: BestQuery) -> Pending<BestPage> {
-        let (best, version) = {
+        let ((best, is_last), version) = {
             let pool = self.shared.pool.lock();
             let is_known = query.unless == Some(pool.version());
-            (if is_known { Vec::new() } else { pool.best(&query) }, pool.version())
+            (if is_known { (Vec::new(), true) } else { pool.best(&query) }, pool.version())
         };
         let transactions = best.iter().map(|tx| described(tx)).collect();
-        Box::pin(ready(Ok(BestPage { transactions, version })))
+        Box::pin(ready(Ok(BestPage { transactions, version, is_last })))
     }
 
     fn content(&self, sender: Option<Address>) -> Pending<Content> {

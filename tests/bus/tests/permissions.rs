@@ -56,7 +56,7 @@ const HARM: [&str; 4] = [
 ];
 
 /// User, subjects it publishes, subjects it receives: the table in docs/ARCHITECTURE.md.
-const USERS: [(&str, &[&str], &[&str]); 8] = [
+const USERS: [(&str, &[&str], &[&str]); 9] = [
     (
         "executor",
         &[CHAIN_EXECUTED, CHAIN_HEAD, TRACES_SLOW, POLICIES, MAKE[0], MAKE[1], READ[0], READ[1]],
@@ -73,6 +73,7 @@ const USERS: [(&str, &[&str], &[&str]); 8] = [
     ("blob-validator", &[BLOBS_VALIDATED], &[TRACES_SLOW]),
     ("peer-table", &[PEERS_TARGET], &[PEERS_DISCOVERED, TRACES_SLOW]),
     ("peer-sessions", &[], &[CHAIN_HEAD, TRACES_SLOW]),
+    ("tx-pool", &[], &[CHAIN_HEAD, TRACES_SLOW]),
     ("discovery", &[PEERS_DISCOVERED], &[PEERS_TARGET, CHAIN_HEAD, TRACES_SLOW]),
 ];
 

@@ -10,6 +10,7 @@ mod blocks;
 mod client;
 mod corpus;
 mod figure;
+mod flood;
 mod geth;
 mod network;
 mod node;
@@ -76,7 +77,7 @@ enum Topic {
     Amsterdam,
     /// Peers: packets of discovery, and sync
     Network,
-    /// Blocks from the pool: judged by geth, beside geth's own
+    /// Blocks from the pool: judged by geth, beside geth's own; newPayload in a flood
     Pool,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
@@ -143,6 +144,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Topic::Pool => {
             report.head(seed, quick);
             pool::measure(&setting, geth.as_deref(), &mut report);
+            flood::measure(&setting, geth.as_deref(), &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);

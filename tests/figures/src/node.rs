@@ -28,7 +28,7 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 pub enum Kind {
     /// `tandem node`: one process.
     One,
-    /// `tandem cluster`: six processes.
+    /// `tandem cluster`: a process for each service.
     Six,
     /// geth.
     Geth,

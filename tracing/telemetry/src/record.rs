@@ -29,6 +29,7 @@ pub fn service_of_target(target: &str) -> Option<Option<&'static str>> {
         "discovery" => Some("discovery"),
         "peer_sessions" => Some("peer-sessions"),
         "peer_table" => Some("peer-table"),
+        "tx_pool" => Some("tx-pool"),
         "blob_validator" => Some("blob-validator"),
         _ => None,
     })

@@ -10,8 +10,8 @@ use std::{
 use tandem_cluster_tests::repository;
 use tandem_proto::access::ROLES;
 
-/// The seven services, whose names are also those of containers.
-pub const SERVICES: [&str; 7] = [
+/// The eight services, whose names are also those of containers.
+pub const SERVICES: [&str; 8] = [
     "storage-writer",
     "multiproof-workers",
     "blob-validator",
@@ -19,6 +19,7 @@ pub const SERVICES: [&str; 7] = [
     "peer-table",
     "discovery",
     "peer-sessions",
+    "tx-pool",
 ];
 
 fn compose() -> Value {
@@ -166,14 +167,16 @@ fn a_container_reaches_only_those_that_it_has_business_with() {
     let compose = compose();
     let all = services(&compose);
     let is_internal = |name: &str| compose["networks"][name]["internal"] == true;
-    for name in ["storage-writer", "multiproof-workers", "blob-validator", "peer-table", "nats"] {
+    let closed =
+        ["storage-writer", "multiproof-workers", "blob-validator", "tx-pool", "peer-table", "nats"];
+    for name in closed {
         assert!(networks(all[name]).into_iter().all(is_internal), "{name} reaches the world");
     }
     let meets = |a: &str, b: &str| !networks(all[a]).is_disjoint(&networks(all[b]));
     // discovery, which reads datagrams of strangers, is on no network with the chain. peer-sessions
-    // reads blocks from it, and sync in the executor asks for those of peers.
+    // reads blocks from it, sync in the executor asks for those of peers, and tx-pool for transactions.
     let around_peers = ["discovery", "peer-sessions", "peer-table", "nats", "prometheus", "jaeger"];
-    let around_blocks = ["storage-writer", "executor"];
+    let around_blocks = ["storage-writer", "executor", "tx-pool"];
     for (name, service) in &all {
         let ends = ["init", "secrets", "certificates"].contains(name);
         assert_eq!(service["network_mode"] == "none", ends, "{name}");
@@ -191,6 +194,10 @@ fn a_container_reaches_only_those_that_it_has_business_with() {
         ("executor", "blob-validator"),
         ("multiproof-workers", "storage-writer"),
         ("executor", "peer-sessions"),
+        ("executor", "tx-pool"),
+        ("tx-pool", "storage-writer"),
+        ("tx-pool", "blob-validator"),
+        ("tx-pool", "peer-sessions"),
         ("peer-sessions", "storage-writer"),
         ("peer-sessions", "peer-table"),
         ("replay", "executor"),

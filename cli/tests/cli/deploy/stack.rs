@@ -265,6 +265,7 @@ fn grpc_addresses(stack: &Stack) -> BTreeMap<&'static str, SocketAddr> {
         ("peer-table", 9602, "tandem.peer_table.v1.PeerTable"),
         ("blob-validator", 9603, "tandem.blob_validator.v1.BlobValidator"),
         ("peer-sessions", 9604, "tandem.peer_sessions.v1.PeerSessions"),
+        ("tx-pool", 9605, "tandem.tx_pool.v1.TxPool"),
     ];
     // An address in any of its networks will do.
     let form = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}";

@@ -29,6 +29,7 @@ const STORAGE: &str = "tandem.storage_writer.v1.StorageWriter";
 const WORKERS: &str = "tandem.multiproof_workers.v1.MultiproofWorkers";
 const BLOBS: &str = "tandem.blob_validator.v1.BlobValidator";
 const PEERS: &str = "tandem.peer_table.v1.PeerTable";
+const POOL: &str = "tandem.tx_pool.v1.TxPool";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_gets_no_call_through_to_a_cluster() {
@@ -46,6 +47,7 @@ async fn a_stranger_gets_no_call_through_to_a_cluster() {
         (WORKERS, at("multiproof-worker-1")),
         (BLOBS, at("blob-validator")),
         (PEERS, at("peer-table")),
+        (POOL, at("tx-pool")),
     ]);
     all_are_refused(&strangers(folder.path()), &ports).await;
 
@@ -127,7 +129,8 @@ async fn the_bus_of_a_cluster_takes_its_services_alone_and_refuses_them_nothing(
         workers.iter().all(told).then_some(())
     };
     tokio::task::block_in_place(|| tandem_bus_tests::eventually("workers are told", told));
-    let services = ["storage-writer", "blob-validator", "peer-table", "executor", "discovery"];
+    let services =
+        ["storage-writer", "blob-validator", "peer-table", "tx-pool", "executor", "discovery"];
     for name in services.into_iter().chain(workers).chain(["nats-server"]) {
         let log = log(name);
         assert_eq!(refusals(&log), [""; 0], "{name}");

@@ -1,6 +1,6 @@
 //! peer-sessions in another process, as sync and the RPC methods about peers see it.
 
-use crate::metrics as names;
+use crate::{exchange::Exchange, metrics as names};
 use std::{
     future::ready,
     sync::Arc,
@@ -12,6 +12,7 @@ use tandem_proto::{
     limits::SESSIONS_MESSAGE_BYTES_MAX,
     peer_sessions::{
         Error, Fetch, Fetched, Misconduct, PeerId, PeerSessionsApi, Pending, Result, Session,
+        TransactionExchange,
     },
     wire::peer_sessions::v1::{
         self, peer_sessions_client::PeerSessionsClient, peer_sessions_server::SERVICE_NAME,
@@ -57,13 +58,13 @@ pub struct Client {
     _task: AbortOnDropHandle<()>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     config: ClientConfig,
-    connection: ClientConnection<Channel>,
+    pub(crate) connection: ClientConnection<Channel>,
 }
 
 /// Generated client that makes the calls.
-type Calls = PeerSessionsClient<Channel>;
+pub(crate) type Calls = PeerSessionsClient<Channel>;
 
 impl Client {
     /// Makes a client that connects in the background, on `runtime`, to an endpoint such as
@@ -88,6 +89,13 @@ impl Client {
     pub fn is_connected(&self) -> bool {
         self.shared.connection.is_connected()
     }
+
+    /// Exchanges transactions between this pool and the peers, until the result is dropped. Of two
+    /// pools at one peer-sessions, the last one to call has the peers.
+    #[must_use]
+    pub fn exchange(&self, pool: Arc<dyn TransactionExchange>, runtime: &Handle) -> Exchange {
+        Exchange::start(self.shared.clone(), pool, runtime)
+    }
 }
 
 impl Shared {
@@ -107,7 +115,7 @@ impl Shared {
     }
 }
 
-fn calls(channel: Channel) -> Calls {
+pub(crate) fn calls(channel: Channel) -> Calls {
     PeerSessionsClient::new(channel)
         .max_decoding_message_size(SESSIONS_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(SESSIONS_MESSAGE_BYTES_MAX)

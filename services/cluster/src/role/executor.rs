@@ -28,7 +28,7 @@ use tandem_auth::Secret;
 use tandem_blob_validator_client as blobs;
 use tandem_bus::MissingBucket;
 use tandem_executor::{
-    ChainReads, Deps, Executor, Handle,
+    Chain, ChainReads, Deps, Executor, Handle,
     rpc::{self, ClientInfo},
 };
 use tandem_http::{Gate, Hosts, Limits, Methods, Origins};
@@ -50,11 +50,20 @@ use tandem_rpc::Identity;
 use tandem_storage_writer_client as storage_writer;
 use tandem_sync::BlockSync;
 use tandem_tx_pool::TxPool;
-use tokio::{net::TcpListener, runtime, task::spawn_blocking};
-use tracing::{error, info};
+use tandem_tx_pool_client as tx_pool;
+use tokio::{
+    net::TcpListener,
+    runtime,
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
+use tracing::{debug, error, info};
 
 /// Time for which storage-writer holds the right to write for a silent executor.
 const LEASE: Duration = Duration::from_secs(2);
+
+/// Time between two notes to tx-pool on whether the head is behind.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 /// Longest time for which ports stay open at the end.
 const LINGER_SECONDS_MAX: u64 = 60;
@@ -70,6 +79,8 @@ pub struct ExecutorLinks {
     pub blob_validators: Vec<String>,
     /// peer-sessions, from whose peers blocks are fetched; none if there are to be no peers.
     pub peer_sessions: Option<String>,
+    /// tx-pool, from whose transactions blocks are built; none for a pool in this process.
+    pub tx_pool: Option<String>,
 }
 
 /// Identity under which other processes know an executor.
@@ -139,21 +150,27 @@ pub async fn executor(
     let running = Arc::<Running>::default();
     let (seen, deps, taking) = (running.clone(), services.deps.clone(), standby.clone());
     let (sessions, sync, pool) = (services.sessions.clone(), config.sync, config.tx_pool);
+    let elsewhere = services.pool.clone();
     process.beside(async move {
         let (fatal, blobs, bus) = (deps.fatal.clone(), deps.blobs.clone(), deps.bus.clone());
         let Some(executor) = taking.take_over(settings, deps).await else { return };
         let handle = executor.handle();
         let _ = seen.executor.set(executor);
-        let (chain, stop) = (handle.clone(), fatal.clone());
-        let starting = spawn_blocking(move || start_pool(pool, &chain, blobs, bus, stop));
-        match starting.await {
-            Ok(Ok(pool)) => drop(seen.pool.set(pool)),
-            Ok(Err(error)) => {
-                error!(%error, "the pool of transactions cannot start");
-                return fatal.cancel();
+        match &elsewhere {
+            Some(pool) => handle.use_pool(pool.clone()),
+            None => {
+                let (chain, stop) = (handle.clone(), fatal.clone());
+                let starting = spawn_blocking(move || start_pool(pool, &chain, blobs, bus, stop));
+                match starting.await {
+                    Ok(Ok(pool)) => drop(seen.pool.set(pool)),
+                    Ok(Err(error)) => {
+                        error!(%error, "the pool of transactions cannot start");
+                        return fatal.cancel();
+                    }
+                    // The process ends.
+                    Err(_) => return,
+                }
             }
-            // The process ends.
-            Err(_) => return,
         }
         if let Some(sessions) = sessions.clone() {
             // A state is downloaded only by the process that has the database.
@@ -168,6 +185,9 @@ pub async fn executor(
         let engine = engine_router(&handle, client.clone(), secret, &access, &sessions);
         taking.serve(engine, http_router(&handle, client, &access, &sessions));
         info!("this executor has the right to write");
+        if let Some(pool) = elsewhere {
+            note_sync(handle.chain(), &pool).await;
+        }
     });
     standby.follow(process);
     let linger = config.executor.linger_seconds.min(LINGER_SECONDS_MAX);
@@ -176,6 +196,25 @@ pub async fn executor(
     services.end(process, running, &standby);
     process.started();
     Ok(())
+}
+
+/// Tells tx-pool again and again while the head is behind, and once when it is not any more. Never
+/// ends.
+async fn note_sync(chain: &Chain, pool: &tx_pool::Client) {
+    let mut ticks = interval(NOTE_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = false;
+    loop {
+        ticks.tick().await;
+        let is_syncing = chain.sync_target().is_some() || chain.sync_progress().is_some();
+        if !is_syncing && !told {
+            continue;
+        }
+        match pool.note_sync(is_syncing).await {
+            Ok(()) => told = is_syncing,
+            Err(error) => debug!(%error, "tx-pool not told of the sync"),
+        }
+    }
 }
 
 /// Serves the two ports.
@@ -198,6 +237,7 @@ fn serve(
 #[derive(Default)]
 struct Running {
     executor: OnceLock<Arc<Executor>>,
+    /// Pool of this process, unless there is a tx-pool.
     pool: OnceLock<Arc<TxPool>>,
     /// Sync, if there is a peer-sessions.
     sync: OnceLock<Arc<BlockSync>>,
@@ -209,6 +249,8 @@ struct Services {
     /// Workers of this process, which compute what no other worker answers.
     local: Arc<MultiproofWorkers>,
     sessions: MaybeSessions,
+    /// tx-pool, if there is one.
+    pool: Option<Arc<tx_pool::Client>>,
     /// Dependencies that the executor receives.
     deps: Deps,
 }
@@ -241,6 +283,14 @@ impl Services {
             }
             None => None,
         };
+        let pool = match &links.tx_pool {
+            Some(url) => {
+                let connection = identity.clone().into();
+                let settings = tx_pool::ClientConfig { connection, ..Default::default() };
+                Some(tx_pool::Client::connect(url, settings, &runtime)?)
+            }
+            None => None,
+        };
         let policies = LivePolicies::new(config.policies);
         let (proof, local) = fleet(process, config, links, identity, &storage, &policies)?;
         let deps = Deps {
@@ -252,7 +302,7 @@ impl Services {
             policies,
             fatal: process.fatal().clone(),
         };
-        Ok(Self { storage, local, sessions, deps })
+        Ok(Self { storage, local, sessions, pool, deps })
     }
 
     /// Starts the tasks that run beside the executor until the process stops.

@@ -13,7 +13,7 @@ use std::{
 };
 use tandem_bus::Bus;
 use tandem_discovery::load_or_create_node_key;
-use tandem_peer_sessions::grpc::Server;
+use tandem_peer_sessions::grpc::{RemotePool, Server};
 use tandem_peer_table_client as peer_table;
 use tandem_proto::{
     access,
@@ -62,13 +62,15 @@ pub async fn peer_sessions(
     let runtime = Handle::current();
     let (storage, table) = connect(links, &identity, &runtime)?;
     let slot = Arc::<Slot>::default();
+    let pool = Arc::<RemotePool>::default();
+    let exchange = pool.clone();
     let within = {
         let (storage, bus) = (storage.clone(), process.bus().clone());
         let fatal = process.fatal().clone();
         move || Surroundings {
             key: key.clone(),
             storage: storage.clone(),
-            transactions: None,
+            transactions: Some(exchange.clone()),
             table: table.clone(),
             bus: bus.clone(),
             look_every: LOOK_EVERY,
@@ -76,7 +78,7 @@ pub async fn peer_sessions(
         }
     };
     process.beside(begin(config.peer_sessions, within, slot.clone()));
-    let server = Server::new(slot.clone()).offered_as(identity);
+    let server = Server::new(slot.clone()).exchanging(pool).offered_as(identity);
     let (begun, stopping) = (slot.clone(), process.stopping().clone());
     process.serve(server.serve(listener, async move { begun.begun().await }, stopping));
     let (connected, begun) = (storage.clone(), slot.clone());

@@ -1,4 +1,4 @@
-//! Frame that all roles and the seven services in one process share: it opens ports first, then
+//! Frame that all roles and the eight services in one process share: it opens ports first, then
 //! starts the service, and stops both in the reverse order.
 
 use crate::{

@@ -149,7 +149,7 @@ impl<'a> Pooled<'a> {
     }
 
     fn turn_to(&mut self, page: BestPage) {
-        self.is_last_page = page.transactions.len() < self.query.transactions_max;
+        self.is_last_page = page.is_last;
         self.query.skip += page.transactions.len();
         self.page = page.transactions.into_iter();
     }

@@ -3,8 +3,11 @@
 //!
 //! Every function here may wait for the database: never call one on the async reactor.
 
+mod attach;
 mod block_hashes;
 pub mod tree;
+
+pub(crate) use attach::decode_header;
 
 use crate::{
     chain::{

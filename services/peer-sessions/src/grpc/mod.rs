@@ -4,6 +4,9 @@
 //!  sync, net_peerCount, admin_peers          process of peer-sessions
 //!  Client ── ListSessions, Report ─────────► Server ──► PeerSessionsApi ──► sessions
 //!         ── Fetch (a call for each request to a peer)
+//!
+//!  tx-pool
+//!  Client ◄── ExchangeTransactions, a stream ──► Server ──► RemotePool ◄─► sessions
 //! ```
 //!
 //! `Client` of `tandem_peer_sessions_client` is a
@@ -16,6 +19,8 @@
 //! **Loss.** A caller that gives up its call, or loses its connection, leaves the request to the
 //! peer under way; its answer is dropped.
 
+mod exchange;
 mod server;
 
+pub use exchange::RemotePool;
 pub use server::Server;

@@ -17,6 +17,7 @@ use tandem_discv4::{ForkId, NodeKey, PublicKey, fork_id};
 use tandem_eth_wire::eth::{self, BlockRange, Status, Version};
 use tandem_peer_sessions::{BlockSource, ChainStatus, Config, Deps, Peer, PeerSessions};
 use tandem_proto::{
+    peer_sessions::TransactionExchange,
     peer_table::PeerTableApi,
     snap::{Leaf, StateItems, StateRequest},
 };
@@ -223,6 +224,28 @@ impl Node {
         network: u64,
         table: Option<Arc<dyn PeerTableApi>>,
     ) -> Self {
+        Self::start_of(config, key, blocks, network, (table, None))
+    }
+
+    /// Starts a node that exchanges transactions with this pool.
+    pub fn exchanging(
+        key: NodeKey,
+        blocks: Arc<Blocks>,
+        pool: Arc<dyn TransactionExchange>,
+    ) -> Self {
+        Self::start_of(config(), key, blocks, 7, (None, Some(pool)))
+    }
+
+    fn start_of(
+        config: Config,
+        key: NodeKey,
+        blocks: Arc<Blocks>,
+        network: u64,
+        (table, transactions): (
+            Option<Arc<dyn PeerTableApi>>,
+            Option<Arc<dyn TransactionExchange>>,
+        ),
+    ) -> Self {
         let (chain, receiver) = watch::channel(blocks.status(network));
         let fatal = CancellationToken::new();
         let deps = Deps {
@@ -230,7 +253,7 @@ impl Node {
             client: "tandem/test".to_owned(),
             chain: receiver,
             source: blocks,
-            transactions: None,
+            transactions,
             table,
             fatal: fatal.clone(),
         };

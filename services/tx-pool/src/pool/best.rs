@@ -6,7 +6,7 @@ use std::{
     collections::BinaryHeap,
     sync::Arc,
 };
-use tandem_proto::tx_pool::BestQuery;
+use tandem_proto::{limits::POOL_PAGE_BYTES, tx_pool::BestQuery};
 
 /// Next transaction of a sender, and those behind it.
 struct Head<'a, I> {
@@ -62,14 +62,16 @@ impl Pool {
     }
 
     /// Returns the pending transactions in the order in which a block should take them: of the next
-    /// ones of all senders, always the one with the highest tip. Takes time for each sender, and for
-    /// each transaction up to the end of the page.
-    pub fn best(&self, query: &BestQuery) -> Vec<Arc<Pooled>> {
+    /// ones of all senders, always the one with the highest tip. Also returns whether no further page
+    /// follows. A page ends with the transaction that brings it to [`POOL_PAGE_BYTES`]. Takes time for
+    /// each sender, and for each transaction up to the end of the page.
+    pub fn best(&self, query: &BestQuery) -> (Vec<Arc<Pooled>>, bool) {
         let senders = self.plain.pending_by_sender().chain(self.blobs.pending_by_sender());
         let mut heads: BinaryHeap<_> = senders.filter_map(|rest| head(query, rest)).collect();
         let (mut skip, mut blob_transactions) = (query.skip, 0);
-        let mut best = Vec::new();
+        let (mut best, mut bytes) = (Vec::new(), 0);
         while best.len() < query.transactions_max
+            && bytes < POOL_PAGE_BYTES
             && let Some(Head { entry, rest, .. }) = heads.pop()
         {
             if entry.tx.sidecar.is_some() {
@@ -79,11 +81,14 @@ impl Pool {
                 blob_transactions += 1;
             }
             match skip {
-                0 => best.push(entry.tx.clone()),
+                0 => {
+                    bytes += entry.tx.raw.len();
+                    best.push(entry.tx.clone());
+                }
                 _ => skip -= 1,
             }
             heads.extend(head(query, rest));
         }
-        best
+        (best, heads.is_empty())
     }
 }

@@ -88,7 +88,10 @@ const SECTIONS: [(&str, &str, fn()); 15] = [
     }),
     ("sync", "tandem_sync_", tandem_sync::describe_metrics),
     ("follower", "tandem_follower_", tandem_follower::describe_metrics),
-    ("tx-pool", "tandem_tx_pool_", tandem_tx_pool::describe_metrics),
+    ("tx-pool", "tandem_tx_pool_", || {
+        tandem_tx_pool::describe_metrics();
+        tandem_tx_pool_client::describe_metrics();
+    }),
     ("Queues between threads", "tandem_queue_", tandem_actor::describe_metrics),
     ("gRPC between services", "tandem_rpc_", tandem_rpc::describe_metrics),
     ("HTTP ports", "tandem_http_", tandem_http::describe_metrics),

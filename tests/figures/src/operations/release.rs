@@ -31,8 +31,8 @@ const CALM: Duration = Duration::from_secs(4);
 /// Shortest time that each fault is watched: longer than the client waits for an answer.
 const WATCH_MIN: Duration = Duration::from_secs(12);
 
-/// The seven services and the bus.
-pub const ROLES: [&str; 8] = [
+/// The eight services and the bus.
+pub const ROLES: [&str; 9] = [
     "storage-writer",
     "multiproof-workers",
     "blob-validator",
@@ -40,6 +40,7 @@ pub const ROLES: [&str; 8] = [
     "peer-table",
     "discovery",
     "peer-sessions",
+    "tx-pool",
     "nats",
 ];
 

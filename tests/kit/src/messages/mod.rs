@@ -5,7 +5,9 @@ pub mod values;
 use bytes::Bytes;
 use prost::Message;
 use std::{sync::Arc, time::Duration};
-use tandem_primitives::{B256, BlockId, Bytes as Rlp, ShardSet, StateDiff, TrieDiff, WalkTarget};
+use tandem_primitives::{
+    Address, B256, BlockId, Bytes as Rlp, ShardSet, StateDiff, TrieDiff, WalkTarget,
+};
 use tandem_proto::{
     blob_validator::{Content, StoredBlob, Verdict},
     convert::{
@@ -15,16 +17,18 @@ use tandem_proto::{
     event::{
         BlobsValidated, ChainEvent, Contact, PeersDiscovered, PeersTarget, TracesSlow, WorkerAlive,
     },
-    multiproof,
+    exchange, multiproof,
     peer_sessions::{self, Fetch, Fetched, Misconduct, PeerId, Session},
     peer_table,
     storage::{
         self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, KeptBlock, PendingBlock,
         ReadState, TransactionPlace, TrieNodes,
     },
+    tx_pool::{self, PooledTransaction},
     wire::{
         blob_validator::v1 as blobs, event::v1 as event, multiproof_workers::v1 as workers,
         peer_sessions::v1 as sessions, peer_table::v1 as peers, storage_writer::v1 as writer,
+        tx_pool::v1 as pool,
     },
 };
 
@@ -50,7 +54,7 @@ fn receive_values(bytes: Bytes) -> bool {
 }
 
 /// All messages that have content.
-pub const RECEIVERS: [(&str, Receiver); 62] = [
+pub const RECEIVERS: [(&str, Receiver); 73] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
     ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),
     ("PeersTarget", receive::<event::PeersTarget, PeersTarget>),
@@ -113,4 +117,21 @@ pub const RECEIVERS: [(&str, Receiver); 62] = [
     ("ReportRequest", receive::<sessions::ReportRequest, (PeerId, Misconduct)>),
     ("peer-sessions Error", receive::<sessions::Error, peer_sessions::Error>),
     ("RecallRequest", receive::<blobs::RecallRequest, Content>),
+    (
+        "ExchangeTransactionsRequest",
+        receive::<sessions::ExchangeTransactionsRequest, exchange::PoolMessage>,
+    ),
+    (
+        "ExchangeTransactionsResponse",
+        receive::<sessions::ExchangeTransactionsResponse, exchange::SessionsMessage>,
+    ),
+    ("AddResponse", receive::<pool::AddResponse, B256>),
+    ("GetRequest", receive::<pool::GetRequest, B256>),
+    ("GetResponse", receive::<pool::GetResponse, Option<PooledTransaction>>),
+    ("GetNextNonceRequest", receive::<pool::GetNextNonceRequest, Address>),
+    ("ListBestRequest", receive::<pool::ListBestRequest, tx_pool::BestQuery>),
+    ("ListBestResponse", receive::<pool::ListBestResponse, tx_pool::BestPage>),
+    ("ListContentRequest", receive::<pool::ListContentRequest, Option<Address>>),
+    ("ListContentResponse", receive::<pool::ListContentResponse, tx_pool::Content>),
+    ("tx-pool Error", receive::<pool::Error, tx_pool::Error>),
 ];

@@ -25,6 +25,7 @@ fn wrong_values_are_refused_by_name() {
         ),
         (&["services.discovery.replicas=2"], &["services.discovery.replicas is 2"]),
         (&["services.peer-sessions.replicas=2"], &["services.peer-sessions.replicas is 2"]),
+        (&["services.tx-pool.replicas=2"], &["services.tx-pool.replicas is 2"]),
         // The node key is a secret now, and nothing else was on that volume.
         (&["services.discovery.persistence.enabled=true"], &["services.discovery", "persistence"]),
         (

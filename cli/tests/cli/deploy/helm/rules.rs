@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of objects from outside the chart, in the values of `ci/`.
-const FROM_ELSEWHERE: [&str; 23] = [
+const FROM_ELSEWHERE: [&str; 24] = [
     "registry",
     "engine-jwt",
     "node-key",
@@ -23,6 +23,7 @@ const FROM_ELSEWHERE: [&str; 23] = [
     "peer-table-tls",
     "discovery-tls",
     "peer-sessions-tls",
+    "tx-pool-tls",
     "nats-tls",
     "chain-ca",
     "prometheus",
@@ -253,7 +254,7 @@ fn an_upgrade_replaces_no_pod_before_another_one_is_ready() {
                 }
                 other => {
                     assert_eq!(other, "Recreate", "{case}: {name}");
-                    let single = ["discovery", "peer-sessions", "peer-table"];
+                    let single = ["discovery", "peer-sessions", "peer-table", "tx-pool"];
                     assert!(single.iter().any(|it| name.ends_with(it)), "{case}: {name}");
                 }
             }
@@ -399,7 +400,7 @@ fn placement_and_rights_hold_for_every_pod() {
         "nats.priorityClassName=bus",
     ];
     let objects = Objects::parse(&super::template(&helm, "minimal", &set).unwrap());
-    assert_eq!(objects.workloads().count(), 11, "seven services, nats, jaeger, test, check");
+    assert_eq!(objects.workloads().count(), 12, "eight services, nats, jaeger, test, check");
     for workload in objects.workloads() {
         let (name, spec) = (workload.component(), workload.spec());
         assert_eq!(spec["nodeSelector"], json!({"pool": "chain"}), "{name}");
@@ -423,11 +424,17 @@ fn existing_claims_are_used() {
     let set = [
         "services.storage-writer.persistence.existingClaim=mine",
         "services.peer-table.persistence.existingClaim=peers",
+        "services.tx-pool.persistence.existingClaim=users",
         "nats.persistence.existingClaim=bus",
     ];
     let objects = Objects::parse(&super::template(&helm, "minimal", &set).unwrap());
-    for (component, want) in [("storage-writer", "mine"), ("peer-table", "peers"), ("nats", "bus")]
-    {
+    let claims = [
+        ("storage-writer", "mine"),
+        ("peer-table", "peers"),
+        ("tx-pool", "users"),
+        ("nats", "bus"),
+    ];
+    for (component, want) in claims {
         let workload = objects.workload(component);
         assert!(workload.object["spec"]["volumeClaimTemplates"].is_null(), "{component}");
         let mut volumes = list(&workload.spec()["volumes"]);

@@ -55,7 +55,7 @@ fn becomes_ready_and_finds_the_demo_corpus_valid(local: &Local, nats_server: Pat
     assert_eq!(said.matches("settings and flags are good").count(), SERVICES.len(), "{said}");
     // Callers first: no service depends on the start of another.
     let mut order = SERVICES;
-    let callers = ["discovery", "peer-sessions", "executor", "multiproof-workers"];
+    let callers = ["discovery", "peer-sessions", "tx-pool", "executor", "multiproof-workers"];
     order.sort_by_key(|name| callers.contains(name));
     order.reverse();
     let mut pods = Vec::new();

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Calls between services, with their ports: docs/ARCHITECTURE.md.
-const CALLS: [(&str, &str, u64); 10] = [
+const CALLS: [(&str, &str, u64); 14] = [
     ("executor", "storage-writer", 9600),
     ("executor", "multiproof-workers", 9601),
     ("executor", "blob-validator", 9603),
@@ -14,6 +14,10 @@ const CALLS: [(&str, &str, u64); 10] = [
     ("peer-sessions", "peer-table", 9602),
     ("peer-sessions", "storage-writer", 9600),
     ("executor", "peer-sessions", 9604),
+    ("executor", "tx-pool", 9605),
+    ("tx-pool", "storage-writer", 9600),
+    ("tx-pool", "blob-validator", 9603),
+    ("tx-pool", "peer-sessions", 9604),
     // An executor on standby forwards calls to the one with the right to write.
     ("executor", "executor", 8551),
     ("executor", "executor", 8545),

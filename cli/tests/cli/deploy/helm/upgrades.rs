@@ -184,7 +184,7 @@ fn tls(objects: &Objects, name: &str, folder: &Path) -> TlsConfig {
 }
 
 /// Components with a certificate, and the role that it names.
-const ROLES: [(&str, &str); 8] = [
+const ROLES: [(&str, &str); 9] = [
     ("storage-writer", "storage-writer"),
     ("multiproof-workers", "multiproof-worker"),
     ("blob-validator", "blob-validator"),
@@ -192,6 +192,7 @@ const ROLES: [(&str, &str); 8] = [
     ("peer-table", "peer-table"),
     ("discovery", "discovery"),
     ("peer-sessions", "peer-sessions"),
+    ("tx-pool", "tx-pool"),
     ("operator", "operator"),
 ];
 

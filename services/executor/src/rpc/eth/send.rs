@@ -28,9 +28,9 @@ async fn send_raw(source: Arc<Source>, params: Params) -> Answer {
 /// Details of a refusal, for programs.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Refusal {
+struct Refusal<'a> {
     /// Name of the reason.
-    reason: &'static str,
+    reason: &'a str,
     /// Time after which to retry, if a retry may help.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_milliseconds: Option<u64>,
@@ -39,7 +39,7 @@ struct Refusal {
 fn send_error(error: &Error) -> RpcError {
     let mut retry_after_milliseconds = None;
     let (reason, refusal) = match error {
-        Error::Refused { kind, .. } => (*kind, RpcError::server(error)),
+        Error::Refused { kind, .. } => (&**kind, RpcError::server(error)),
         Error::Overloaded { retry_after } => {
             let milliseconds = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
             retry_after_milliseconds = Some(milliseconds);

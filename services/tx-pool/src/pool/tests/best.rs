@@ -1,7 +1,7 @@
 //! Order of the transactions for a block, against a model that searches the best next one each time.
 
 use super::*;
-use tandem_proto::tx_pool::BestQuery;
+use tandem_proto::{limits::POOL_PAGE_BYTES, tx_pool::BestQuery};
 
 const ALL: BestQuery = BestQuery {
     base_fee: 0,
@@ -32,7 +32,7 @@ fn put(pool: &mut Pool, draft: Draft, tip: u128, cap: u128) {
 }
 
 fn taken(pool: &Pool, query: &BestQuery) -> Vec<(Address, u64)> {
-    pool.best(query).iter().map(|tx| (tx.sender, tx.nonce)).collect()
+    pool.best(query).0.iter().map(|tx| (tx.sender, tx.nonce)).collect()
 }
 
 #[test]
@@ -57,6 +57,30 @@ fn the_best_next_transaction_of_all_senders_comes_first() {
         .flat_map(|page| taken(&pool, &BestQuery { skip: 2 * page, transactions_max: 2, ..query }))
         .collect();
     assert_eq!(pages, want);
+    let is_last =
+        |skip, transactions_max| pool.best(&BestQuery { skip, transactions_max, ..query }).1;
+    assert_eq!(
+        [is_last(0, 2), is_last(2, 2), is_last(4, 2), is_last(0, 5)],
+        [false, false, true, true]
+    );
+}
+
+#[test]
+fn a_page_ends_by_its_bytes_and_the_next_one_goes_on() {
+    let mut pool = wide();
+    for index in 0..100 {
+        let mut tx = Pooled::clone(&Draft::plain(index, 0, 0).tx());
+        tx.fees = Fees { tip: 1, cap: 100, blob_cap: None };
+        tx.raw = vec![2; 100 << 10].into();
+        pool.add(Duration::ZERO, Arc::new(tx), rich(0)).unwrap();
+    }
+    let query = |skip| BestQuery { skip, ..ALL };
+    let (first, is_last) = pool.best(&query(0));
+    assert_eq!((first.len(), is_last), ((POOL_PAGE_BYTES >> 10).div_ceil(100), false));
+    let (second, _) = pool.best(&query(first.len()));
+    let (third, is_last) = pool.best(&query(first.len() + second.len()));
+    let sizes = first.len() + second.len() + third.len();
+    assert_eq!((sizes, is_last), (100, true));
 }
 
 #[test]
