@@ -6,7 +6,7 @@ use super::{
     require_storage,
     services::blocking,
 };
-use crate::{Config, Error, public::PublicReactor, start::persisted};
+use crate::{Config, Error, public::PublicReactor};
 use std::{
     net::SocketAddr,
     sync::Arc,
@@ -59,8 +59,11 @@ pub async fn follower(
     }
     // The setup loaded here serves the precompile of `eth_call`.
     spawn_blocking(Setup::load);
-    let on_persisted = persisted(process.bus().clone());
-    let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
+    // The base of a copy is not announced: on a bus, it would be taken for the leader's.
+    let deps = tandem_storage_writer::Deps {
+        fatal: process.fatal().clone(),
+        ..tandem_storage_writer::Deps::default()
+    };
     let (asked, settings, executor) =
         (clients.clone(), config.storage_writer.clone(), config.executor.clone());
     let opened = blocking(move || {
