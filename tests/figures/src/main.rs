@@ -10,6 +10,7 @@ mod blocks;
 mod client;
 mod corpus;
 mod figure;
+mod followers;
 mod geth;
 mod network;
 mod node;
@@ -78,6 +79,8 @@ enum Topic {
     Network,
     /// Blocks from the pool: judged by geth, beside geth's own
     Pool,
+    /// Copies of the chain: cost, freshness, truth, catching up
+    Followers,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
     NeighbourCalls,
@@ -143,6 +146,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Topic::Pool => {
             report.head(seed, quick);
             pool::measure(&setting, geth.as_deref(), &mut report);
+        }
+        Topic::Followers => {
+            report.head(seed, quick);
+            followers::measure(&setting, &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);
