@@ -35,6 +35,14 @@ impl Error {
         Self::Refused(format!("block {block}: {what}"))
     }
 
+    /// Sorts the error of a write of what a leader sent.
+    pub(crate) fn of_own_write(error: storage::Error) -> Self {
+        match error {
+            storage::Error::Refused(text) => Self::Refused(text),
+            error => Self::Own(error),
+        }
+    }
+
     /// Sorts the error of a call to the leader.
     pub(crate) fn of_leader(error: storage::Error) -> Self {
         match error {

@@ -18,6 +18,7 @@ use tandem_chain::ListedChanges;
 use tandem_primitives::{Account, B256, BlockId, EMPTY_CODE_HASH, StateDiff, keccak256};
 use tandem_proto::{
     feed::{Changes, CheckedCommit, CheckedWrites, FeedBlock, WrongRoot},
+    snap::DownloadedBlock,
     storage::{self, Block, BlockWrites, Epoch, Result},
 };
 use tandem_store::tables::{Accounts, Code};
@@ -68,6 +69,35 @@ impl CheckedWrites for StorageWriter {
         }
         state.chain.set_proven(&id.hash);
         Ok(CheckedCommit::Committed(diff_kept))
+    }
+
+    fn put_changed(&self, block: FeedBlock, progress: &[u8]) -> Result<()> {
+        self.must_download()?;
+        let FeedBlock { id, header, body, receipts, changes } = block;
+        if keccak256(&header) != id.hash {
+            return Err(other_header(id));
+        }
+        let fields = body::decode_header(&header).map_err(|error| refused(id, error))?;
+        let view = self.shared.store.view();
+        let diff = match changes {
+            Changes::Omitted => return Err(refused(id, "it brings no changes of the state")),
+            Changes::Diff(diff) => diff,
+            Changes::List(list) => {
+                if fields.block_access_list_hash != Some(keccak256(&list)) {
+                    return Err(refused(id, "its access list is not the one in its header"));
+                }
+                let changes = ListedChanges::decode(&list).map_err(|error| refused(id, error))?;
+                let before = view.multi_get::<Accounts>(changes.address_hashes());
+                Arc::new(changes.into_diff(&before.map_err(Error::from)?))
+            }
+        };
+        for (hash, code) in &diff.codes {
+            if keccak256(code) != *hash {
+                return Err(refused(id, format!("the code {hash} has another hash")));
+            }
+        }
+        let block = DownloadedBlock { id, header, body, receipts };
+        self.put_with_changes(&block, fields.parent_hash, &diff, progress)
     }
 }
 
