@@ -93,7 +93,7 @@ fn an_interrupted_first_copy_goes_on_with_the_states_of_later_blocks() {
         };
         let mut copy = start(&leader);
         let (mut moved, mut restarts) = (0, 0);
-        while *copy.heard.adopted.lock() == 0 {
+        while copy.head().number == 0 {
             assert_eq!(copy.follower.status().refused(), None, "seed {seed}");
             std::thread::sleep(Duration::from_millis(5));
             // The next state to copy is that of a later block.
