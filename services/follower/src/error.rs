@@ -12,8 +12,8 @@ pub enum Error {
     Refused(String),
     /// The leader no longer has the changes after the head, and there is a state already.
     #[error(
-        "block {at} is too far behind: the leader's feed goes back to block {oldest}. Remove the data \
-         directory, and start again to download a recent state"
+        "block {at} is too far behind: the leader's feed goes back to block {oldest}, so a new copy is \
+         needed"
     )]
     TooFarBehind {
         /// Head of the follower.

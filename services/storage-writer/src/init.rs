@@ -37,9 +37,6 @@ use tandem_store::{
 /// Size in bytes at which a batch of the bulk load is written.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Digest in the database of a copy: its genesis has no accounts.
-const NO_ALLOC: B256 = B256::ZERO;
-
 /// Accounts between two progress reports.
 const REPORT_EVERY: u64 = 4096;
 
@@ -167,12 +164,20 @@ pub fn init_copy(datadir: &Path, genesis_json: &str, genesis: &BlockRecord) -> R
         let mut batch = store.batch();
         put_genesis_block(&mut batch, id, &genesis.header, &genesis.body);
         let json = genesis_json.to_owned();
-        meta::put_genesis(&mut batch, &meta::Genesis { id, json, alloc_digest: NO_ALLOC });
+        meta::put_genesis(&mut batch, &meta::Genesis { id, json, alloc_digest: meta::NO_ALLOC });
         meta::put_download(&mut batch, &[]);
         store.write(batch, Durability::Disk)?;
         Ok(Initialized { genesis: id, already: false, accounts: 0, slots: 0 })
     })?;
     Ok(())
+}
+
+/// Removes the database of a data directory, if there is one. It must not be open.
+///
+/// # Errors
+/// The errors of the store.
+pub fn remove_database(datadir: &Path) -> Result<(), Error> {
+    Ok(Store::destroy(&database_path(datadir))?)
 }
 
 /// Writes a genesis block, which is base and head.
@@ -217,7 +222,7 @@ fn compare(
     progress: &mut (impl FnMut(Progress) + Send),
 ) -> Result<Initialized, Error> {
     let have = meta::genesis(&store.view())?;
-    if have.alloc_digest == NO_ALLOC {
+    if have.is_copy() {
         return Err(Error::IsCopy { datadir: datadir.to_owned(), have: have.id.hash });
     }
     let file = read_file(genesis_path, progress, &mut |_| Ok(()))?;
