@@ -127,6 +127,7 @@ impl StorageWriter {
             mended: Mutex::new(None),
             is_downloading: AtomicBool::new(is_downloading),
             built: Mutex::default(),
+            stored_codes: Mutex::default(),
             forkchoices: watch::Sender::default(),
         });
         let suspects = shared.state.lock().chain.unproven();

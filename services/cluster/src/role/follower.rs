@@ -55,6 +55,10 @@ pub async fn follower(
     // The leader has every block, so a copy need not wait for the disk.
     config.storage_writer.sync = false;
     config.storage_writer.accept_lost_blocks = true;
+    // Nothing is served from it but JSON-RPC.
+    config.storage_writer.feed_blocks = 0;
+    config.storage_writer.feed_readers_max = 0;
+    config.storage_writer.peer_states_max = 0;
     let proof = process.identify(access::FOLLOWER, &config.tls)?;
     let listener = process.listen("http", http).await?;
     let mut clients = Vec::new();
