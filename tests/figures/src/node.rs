@@ -255,11 +255,11 @@ impl Node {
         }
         let log = self.log();
         let rows = log.lines().skip_while(|line| !line.starts_with("process "));
-        let rows = rows.skip(1).map(|line| {
+        let rows = rows.skip(1).map_while(|line| {
             let mut words = line.split_whitespace();
             Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
         });
-        Ok(rows.map_while(|row| row).collect())
+        Ok(rows.collect())
     }
 
     /// Returns a port of a process of a cluster, such as `grpc` of `storage-writer`.

@@ -76,7 +76,7 @@ impl Progress {
     /// Returns the copied share of the accounts' keys, in thousandths.
     pub fn permille(&self) -> u32 {
         let next = self.slots.map(|(owner, _)| owner).or(self.accounts);
-        next.map_or(1000, |key| u32::from(u16::from_be_bytes([key[0], key[1]])) * 1000 >> 16)
+        next.map_or(1000, |key| (u32::from(u16::from_be_bytes([key[0], key[1]])) * 1000) >> 16)
     }
 }
 
