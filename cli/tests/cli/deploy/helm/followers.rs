@@ -41,7 +41,7 @@ fn a_follower_knows_its_leader_and_is_called_by_the_names_of_its_service() {
     command.args(["follower", "--check"]);
     for (name, variable) in told {
         // Other variables name files of the pod, or are composed from its fields.
-        let of_the_pod = ["TANDEM__", "TANDEM_CONFIG", "OTEL"];
+        let of_the_pod = ["TANDEM_CONFIG", "OTEL"];
         if let Some(value) = variable["value"].as_str()
             && !of_the_pod.iter().any(|part| name.starts_with(part))
         {
