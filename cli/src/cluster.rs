@@ -37,6 +37,10 @@ pub struct Args {
     /// Number of multiproof-worker processes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     workers: u16,
+    /// Number of followers: processes that serve JSON-RPC from verified copies of the chain. The
+    /// copies are in `followers` in the data directory
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=16))]
+    followers: u16,
     /// Directory of the log files, one for each process [default: logs in the data directory]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,

@@ -14,6 +14,7 @@ const SERVICES: [&str; 10] = [
     "tx-pool",
     "discovery",
     "executor",
+    "follower",
 ];
 
 /// Flags that apply to a single run, and `--policy`, whose values have commas. Policies have

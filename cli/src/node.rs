@@ -167,16 +167,44 @@ pub struct EngineArgs {
     /// data directory, or in the working directory of a process that has none]
     #[arg(long = "authrpc.jwtsecret", value_name = "FILE")]
     authrpc_jwtsecret: Option<PathBuf>,
+    #[command(flatten)]
+    http: HttpArgs,
+    /// Names under which the Engine API may be called, with commas between them; IP addresses are
+    /// always allowed, * allows all [default: localhost]
+    #[arg(long = "authrpc.vhosts", value_name = "NAME", value_delimiter = ',')]
+    authrpc_vhosts: Vec<String>,
+}
+
+impl EngineArgs {
+    /// Overrides the configuration by the flags that were given.
+    pub fn apply(&self, config: &mut tandem_cluster::ExecutorConfig) {
+        if !self.authrpc_vhosts.is_empty() {
+            config.authrpc_vhosts.clone_from(&self.authrpc_vhosts);
+        }
+        self.http.apply(config);
+    }
+
+    /// Returns the ports; the secret defaults to a file in this directory.
+    pub fn ports(&self, datadir: &Path, metrics: Option<SocketAddr>) -> Ports {
+        let secret = || datadir.join("jwt.hex");
+        Ports {
+            engine: SocketAddr::new(self.authrpc_addr, self.authrpc_port),
+            http: self.http.address(),
+            metrics,
+            jwt_secret: self.authrpc_jwtsecret.clone().unwrap_or_else(secret),
+        }
+    }
+}
+
+/// Address of JSON-RPC and its permitted callers, shared by the commands that serve it.
+#[derive(clap::Args)]
+pub struct HttpArgs {
     /// Address of the JSON-RPC port
     #[arg(long = "http.addr", value_name = "IP", default_value = "127.0.0.1")]
     http_addr: IpAddr,
     /// JSON-RPC port, 0 for a free one
     #[arg(long = "http.port", value_name = "PORT", default_value_t = 8545)]
     http_port: u16,
-    /// Names under which the Engine API may be called, with commas between them; IP addresses are
-    /// always allowed, * allows all [default: localhost]
-    #[arg(long = "authrpc.vhosts", value_name = "NAME", value_delimiter = ',')]
-    authrpc_vhosts: Vec<String>,
     /// Names under which the JSON-RPC port may be called, with commas between them; IP addresses
     /// are always allowed, * allows all [default: localhost]
     #[arg(long = "http.vhosts", value_name = "NAME", value_delimiter = ',')]
@@ -187,11 +215,10 @@ pub struct EngineArgs {
     http_corsdomain: Vec<String>,
 }
 
-impl EngineArgs {
+impl HttpArgs {
     /// Overrides the configuration by the flags that were given.
     pub fn apply(&self, config: &mut tandem_cluster::ExecutorConfig) {
         for (given, set) in [
-            (&self.authrpc_vhosts, &mut config.authrpc_vhosts),
             (&self.http_vhosts, &mut config.http_vhosts),
             (&self.http_corsdomain, &mut config.http_corsdomain),
         ] {
@@ -201,15 +228,9 @@ impl EngineArgs {
         }
     }
 
-    /// Returns the ports; the secret defaults to a file in this directory.
-    pub fn ports(&self, datadir: &Path, metrics: Option<SocketAddr>) -> Ports {
-        let secret = || datadir.join("jwt.hex");
-        Ports {
-            engine: SocketAddr::new(self.authrpc_addr, self.authrpc_port),
-            http: SocketAddr::new(self.http_addr, self.http_port),
-            metrics,
-            jwt_secret: self.authrpc_jwtsecret.clone().unwrap_or_else(secret),
-        }
+    /// Returns the address to listen on.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.http_addr, self.http_port)
     }
 }
 

@@ -176,4 +176,14 @@ pub trait CheckedWrites: Send + Sync + 'static {
     /// [`Error::Refused`](crate::storage::Error::Refused) when the block contradicts itself or brings
     /// no changes.
     fn commit_checked(&self, epoch: Epoch, block: FeedBlock) -> Result<CheckedCommit>;
+
+    /// Stores a block with its changes of a state that is being downloaded, and notes how far the
+    /// caller is. After the changes of consecutive blocks each value is that after the last one,
+    /// whichever of these blocks it was downloaded from. Repeating the blocks in order changes
+    /// nothing. Only the end of the download proves the values.
+    ///
+    /// # Errors
+    /// [`Error::Refused`](crate::storage::Error::Refused) when no state is being downloaded, the
+    /// block's parent is not there, or the block contradicts itself or brings no changes.
+    fn put_changed(&self, block: FeedBlock, progress: &[u8]) -> Result<()>;
 }

@@ -55,8 +55,8 @@ impl Child {
         }
     }
 
-    /// Restarts the process if it has ended and the pause is over. A process that ends before the
-    /// cluster was ready is not restarted: prints the reason and returns false.
+    /// Restarts the process if it has ended and the pause is over. A needed process that ends before
+    /// the cluster was ready is not restarted: prints the reason and returns false.
     pub fn look(&mut self, ready: bool) -> anyhow::Result<bool> {
         match &mut self.state {
             State::Runs { process, since } => {
@@ -65,7 +65,9 @@ impl Child {
                 };
                 if !ready {
                     self.explain(status);
-                    return Ok(false);
+                    if self.role.is_needed {
+                        return Ok(false);
+                    }
                 }
                 if since.elapsed() >= SETTLED {
                     self.pause = PAUSE_MIN;

@@ -88,6 +88,7 @@ pub fn role(
         arguments: vec!["--config".into(), file.into_os_string()],
         ports: vec![("nats", port)],
         metrics: None,
+        is_needed: true,
         log,
         stage: 0,
         unset: Vec::new(),

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Flags of the services that this command sets, not the user.
-pub const OURS: [&str; 22] = [
+pub const OURS: [&str; 23] = [
     "datadir",
     "grpc.addr",
     "grpc.port",
@@ -29,6 +29,7 @@ pub const OURS: [&str; 22] = [
     "peer-table",
     "peer-sessions",
     "tx-pool",
+    "leader",
     "sessions.port",
     "authrpc.port",
     "authrpc.jwtsecret",
@@ -52,6 +53,8 @@ pub struct Role {
     pub ports: Vec<(&'static str, u16)>,
     /// Port that reports whether it is ready.
     pub metrics: Option<u16>,
+    /// Whether payloads need it: the cluster is ready only when it is, and ends when it dies before.
+    pub is_needed: bool,
     pub log: PathBuf,
     /// Stage of the start. Processes of a later stage call those of earlier ones.
     pub stage: u8,
@@ -139,7 +142,11 @@ impl Planner<'_> {
         for number in 1..=args.workers {
             let id = format!("worker-{number}");
             let own = [&calls[..], &["--worker-id".into(), (&id).into()]].concat();
-            workers.push(self.service("multiproof-worker", Some(&id), 2, own, &[])?);
+            let name = format!("multiproof-{id}");
+            workers.push(self.service("multiproof-worker", Some(&name), 2, own, &[])?);
+        }
+        for number in 1..=args.followers {
+            self.follower(args, number, at(storage))?;
         }
         for worker in workers {
             calls.extend(["--worker".into(), at(worker)]);
@@ -190,6 +197,22 @@ impl Planner<'_> {
         Ok((calls, port))
     }
 
+    /// Adds a follower with a data directory of its own.
+    fn follower(&mut self, args: &Args, number: u16, leader: OsString) -> anyhow::Result<()> {
+        let name = format!("follower-{number}");
+        let copy = args.node.datadir().join("followers").join(&name);
+        let http = self.free_port()?;
+        let own = vec![
+            "--datadir".into(),
+            copy.into_os_string(),
+            "--leader".into(),
+            leader,
+            "--http.port".into(),
+            http.to_string().into(),
+        ];
+        self.add("follower", Some(&name), 2, own, &[], vec![("http", http)])
+    }
+
     fn executor(&mut self, args: &Args, mut own: Vec<OsString>) -> anyhow::Result<String> {
         let asked = args.node.ports();
         let mut chosen = |port: u16| if port == 0 { self.free_port() } else { Ok(port) };
@@ -214,22 +237,23 @@ impl Planner<'_> {
     fn service(
         &mut self,
         command: &str,
-        id: Option<&str>,
+        name: Option<&str>,
         stage: u8,
         mut own: Vec<OsString>,
         but: &[&str],
     ) -> anyhow::Result<u16> {
         let port = self.free_port()?;
         own.extend(["--grpc.port".into(), port.to_string().into()]);
-        self.add(command, id, stage, own, but, vec![("grpc", port)])?;
+        self.add(command, name, stage, own, but, vec![("grpc", port)])?;
         Ok(port)
     }
 
-    /// Adds a process with its own flags, the flags of the user that it knows, and the bus.
+    /// Adds a process with its own flags, the flags of the user that it knows, and the bus. It is
+    /// named after its command unless it has a name.
     fn add(
         &mut self,
         command: &str,
-        id: Option<&str>,
+        name: Option<&str>,
         stage: u8,
         own: Vec<OsString>,
         but: &[&str],
@@ -238,11 +262,13 @@ impl Planner<'_> {
         let service = self.program.find_subcommand(command).context("the command of a service")?;
         let mut arguments = vec![command.into()];
         arguments.extend(forwarded(service, self.matches, &[&OURS[..], but].concat()));
-        if let Some(url) = &self.nats {
+        // A follower hears and says nothing on the bus.
+        let is_needed = command != "follower";
+        if let Some(url) = self.nats.as_ref().filter(|_| is_needed) {
             arguments.extend(["--nats".into(), url.into()]);
         }
         let mut unset = Vec::new();
-        if let Some(folder) = &self.nats_passwords {
+        if let Some(folder) = self.nats_passwords.as_ref().filter(|_| is_needed) {
             let user = nats::user(command);
             let file = nats::password_file(folder, user);
             arguments.extend(["--nats.user".into(), user.into()]);
@@ -268,10 +294,20 @@ impl Planner<'_> {
         };
         ports.push(("metrics", metrics));
         arguments.extend(own);
-        let name = id.map_or_else(|| command.to_owned(), |id| format!("multiproof-{id}"));
+        let name = name.unwrap_or(command).to_owned();
         let (binary, log) = (self.binary.clone(), self.logs.join(format!("{name}.log")));
         let metrics = Some(metrics);
-        self.roles.push(Role { name, binary, arguments, ports, metrics, log, stage, unset });
+        self.roles.push(Role {
+            name,
+            binary,
+            arguments,
+            ports,
+            metrics,
+            is_needed,
+            log,
+            stage,
+            unset,
+        });
         Ok(())
     }
 

@@ -11,9 +11,10 @@ use tokio::{
 /// Longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
-/// Returns whether all processes with a metrics port report that they are ready.
+/// Returns whether all needed processes with a metrics port report that they are ready.
 pub async fn all(children: &[Child]) -> bool {
-    for port in children.iter().filter_map(|child| child.role.metrics) {
+    let needed = children.iter().filter(|child| child.role.is_needed);
+    for port in needed.filter_map(|child| child.role.metrics) {
         if !timeout(ANSWER_MAX, is_ready(port)).await.unwrap_or(false) {
             return false;
         }

@@ -3,7 +3,7 @@
 use crate::binary;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::{net::SocketAddr, path::Path};
 use tandem_bus_tests::eventually;
 use tandem_cluster_tests::{
     Client, Corpus, Process, Recorded, Running, Six, send_head, send_payload,
@@ -46,8 +46,9 @@ async fn meet(leader: &mut Client, follower: &mut Client) {
     let latest = json!(["latest", false]);
     for _ in 0..600 {
         let want = leader.call("eth_getBlockByNumber", latest.clone()).await.unwrap();
-        let got = follower.call("eth_getBlockByNumber", latest.clone()).await.unwrap();
-        if want["hash"] == got["hash"] {
+        // A follower that starts again does not answer.
+        let got = follower.call("eth_getBlockByNumber", latest.clone()).await;
+        if got.is_ok_and(|got| want["hash"] == got["hash"]) {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -149,6 +150,48 @@ async fn followed(corpus: &Corpus, seed: u64) {
     let (status, text) = Process::verify(binary(), &folder.path().join("copy"));
     assert!(status.success(), "{status}\n{text}");
     six.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_has_followers_and_restarts_them() {
+    let corpus = Corpus::demo();
+    let folder = TempDir::new().unwrap();
+    let more = ["--nats", "none", "--followers", "2"];
+    let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &more);
+    let (mut engine, mut leader) = (six.endpoints.engine(), six.endpoints.http());
+    let mut followers = [1, 2].map(|number| {
+        let port = six.port(&format!("follower-{number}"), "http");
+        Client::new(SocketAddr::from(([127, 0, 0, 1], port)), None)
+    });
+    let blocks: Vec<Recorded> = corpus.payloads().collect();
+    let mut random = StdRng::seed_from_u64(0xc1);
+    let (first, second) = blocks.split_at(blocks.len() / 2);
+    for block in first {
+        extend(&six, &mut engine, block).await;
+    }
+    for follower in &mut followers {
+        meet(&mut leader, follower).await;
+    }
+    six.kill("follower");
+    for block in second {
+        extend(&six, &mut engine, block).await;
+    }
+    for follower in &mut followers {
+        meet(&mut leader, follower).await;
+        compare(&mut leader, follower, &mut random).await;
+    }
+    assert!(six.log().contains("follower-1 runs again"), "{}", six.log());
+    let (status, _) = six.stop();
+    assert!(status.success(), "{status}\n{}", six.log());
+    let log = six.log();
+    let (_, usage) = log.split_once("CPU ms a block").unwrap();
+    let rows = usage.lines().filter(|line| line.starts_with("follower-")).count();
+    assert_eq!(rows, 2, "{log}");
+    for number in [1, 2] {
+        let copy = folder.path().join(format!("data/followers/follower-{number}"));
+        let (status, text) = Process::verify_datadir(binary(), &copy);
+        assert!(status.success(), "{status}\n{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

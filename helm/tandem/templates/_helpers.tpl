@@ -189,10 +189,17 @@ written as JSON, of which they are a part that TOML reads the same way. */}}
 
 {{/* Names under which the executor's ports are called within the cluster, with commas between them. */}}
 {{- define "tandem.executorNames" -}}
+{{- include "tandem.namesOf" (dict "root" . "services" (list "executor" "executor-http" "executor-pods")) -}}
+{{- end -}}
+
+{{/* Names under which ports are called within the cluster, with commas between them:
+(dict "root" $ "services" LIST). */}}
+{{- define "tandem.namesOf" -}}
+{{- $root := .root -}}
 {{- $names := list "localhost" -}}
-{{- range $suffix := list "" "-http" "-pods" -}}
-{{- $service := printf "%s-executor%s" (include "tandem.fullname" $) $suffix -}}
-{{- $inside := printf "%s.%s" $service $.Release.Namespace -}}
+{{- range .services -}}
+{{- $service := printf "%s-%s" (include "tandem.fullname" $root) . -}}
+{{- $inside := printf "%s.%s" $service $root.Release.Namespace -}}
 {{- $names = concat $names (list $service $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside)) -}}
 {{- end -}}
 {{- join "," $names -}}
@@ -218,14 +225,14 @@ executor: [metrics, engine]
 {{- end -}}
 
 {{/*
-Number of a Deployment's pods. With autoscaling it is what the autoscaler has chosen, where the cluster
+Number of a workload's pods. With autoscaling it is what the autoscaler has chosen, where the cluster
 can be asked, and at first the fewest: without a number Kubernetes would take 1.
 (dict "root" $ "name" NAME "role" ROLE "service" SETTINGS)
 */}}
 {{- define "tandem.replicas" -}}
 {{- if and .role.scalable .service.autoscaling.enabled -}}
 {{- $name := printf "%s-%s" (include "tandem.fullname" .root) .name -}}
-{{- $now := dig "spec" "replicas" 0 (lookup "apps/v1" "Deployment" .root.Release.Namespace $name) | int -}}
+{{- $now := dig "spec" "replicas" 0 (lookup "apps/v1" .role.kind .root.Release.Namespace $name) | int -}}
 {{- min (int .service.autoscaling.maxReplicas) (max (int .service.autoscaling.minReplicas) $now) -}}
 {{- else -}}
 {{ .service.replicas }}

@@ -152,7 +152,7 @@ podAffinity:
 {{- end }}
 {{- range .role.calls }}
 {{- if and (ne . "multiproof-workers") (include "tandem.runs" (dict "root" $root "name" .)) }}
-- name: TANDEM_{{ . | upper | replace "-" "_" }}
+- name: TANDEM_{{ if eq $name "follower" }}LEADER{{ else }}{{ . | upper | replace "-" "_" }}{{ end }}
   value: {{ $scheme }}://{{ $full }}-{{ . }}:{{ index (include "tandem.roles" $root | fromYaml) . "ports" "grpc" }}
 {{- end }}
 {{- end }}
@@ -178,6 +178,13 @@ podAffinity:
 {{- $public := list }}
 {{- if .service.ingress.enabled }}{{- range .service.ingress.hosts }}{{- $public = append $public .host }}{{- end }}{{- end }}
 - { name: TANDEM_HTTP_VHOSTS, value: {{ prepend $public $names | join "," | quote }} }
+{{- end }}
+{{- end }}
+{{- if eq $name "follower" }}
+- { name: TANDEM_HTTP_ADDR, value: {{ $bind | quote }} }
+- { name: TANDEM_HTTP_PORT, value: {{ .role.ports.http | quote }} }
+{{- if not (hasKey (default dict $root.Values.config.executor) "http_vhosts") }}
+- { name: TANDEM_HTTP_VHOSTS, value: {{ include "tandem.namesOf" (dict "root" $root "services" (list "follower" "follower-pods")) | quote }} }
 {{- end }}
 {{- end }}
 {{- if eq $name "discovery" }}
@@ -215,6 +222,7 @@ podAffinity:
 - { name: TANDEM_ADVERTISE, value: "{{ $scheme }}://$(POD_IP):{{ .role.ports.grpc }}" }
 {{- end }}
 {{- end }}
+{{- if not .role.offBus }}
 {{- with include "tandem.natsUrl" $root }}
 - { name: TANDEM_NATS, value: {{ . | quote }} }
 {{- end }}
@@ -226,6 +234,7 @@ podAffinity:
 - { name: TANDEM_NATS_TLS_CA_FILE, value: {{ include "tandem.natsTlsFolder" $root }}/ca.crt }
 - { name: TANDEM_NATS_TLS_CERT_FILE, value: {{ include "tandem.natsTlsFolder" $root }}/tls.crt }
 - { name: TANDEM_NATS_TLS_KEY_FILE, value: {{ include "tandem.natsTlsFolder" $root }}/tls.key }
+{{- end }}
 {{- end }}
 {{- if $root.Values.tls.enabled }}
 - { name: TANDEM__TLS__CA, value: /etc/tandem/tls/ca.crt }
@@ -277,8 +286,8 @@ podAffinity:
 {{- if .role.data }}{{- $mounts = append $mounts (dict "name" "data" "mountPath" "/data") }}{{- end }}
 {{- if .role.peers }}{{- $mounts = append $mounts (dict "name" "node-key" "mountPath" "/etc/tandem/node" "readOnly" true) }}{{- end }}
 {{- if $root.Values.config }}{{- $mounts = append $mounts (dict "name" "config" "mountPath" "/etc/tandem/config" "readOnly" true) }}{{- end }}
-{{- if $root.Values.nats.auth.enabled }}{{- $mounts = append $mounts (dict "name" "nats-password" "mountPath" "/etc/tandem/nats" "readOnly" true) }}{{- end }}
-{{- if and (include "tandem.natsTls" $root) (not $root.Values.nats.enabled) }}{{- $mounts = append $mounts (dict "name" "nats-tls" "mountPath" "/etc/tandem/nats-tls" "readOnly" true) }}{{- end }}
+{{- if and $root.Values.nats.auth.enabled (not .role.offBus) }}{{- $mounts = append $mounts (dict "name" "nats-password" "mountPath" "/etc/tandem/nats" "readOnly" true) }}{{- end }}
+{{- if and (include "tandem.natsTls" $root) (not $root.Values.nats.enabled) (not .role.offBus) }}{{- $mounts = append $mounts (dict "name" "nats-tls" "mountPath" "/etc/tandem/nats-tls" "readOnly" true) }}{{- end }}
 {{- if $root.Values.tls.enabled }}{{- $mounts = append $mounts (dict "name" "tls" "mountPath" "/etc/tandem/tls" "readOnly" true) }}{{- end }}
 {{- if eq .name "executor" }}{{- $mounts = append $mounts (dict "name" "engine" "mountPath" "/etc/tandem/engine" "readOnly" true) }}{{- end }}
 {{- if $root.Values.tracing.caSecret.name }}{{- $mounts = append $mounts (dict "name" "otlp-ca" "mountPath" "/etc/tandem/otlp" "readOnly" true) }}{{- end }}
@@ -292,12 +301,12 @@ podAffinity:
 {{- if $root.Values.config }}
 {{- $volumes = append $volumes (dict "name" "config" "configMap" (dict "name" (printf "%s-config" $full))) }}
 {{- end }}
-{{- if $root.Values.nats.auth.enabled }}
+{{- if and $root.Values.nats.auth.enabled (not .role.offBus) }}
 {{- /* A service sees its own password alone. */}}
 {{- $items := list (dict "key" .name "path" "password") }}
 {{- $volumes = append $volumes (dict "name" "nats-password" "secret" (dict "secretName" (include "tandem.natsSecret" $root) "defaultMode" 288 "items" $items)) }}
 {{- end }}
-{{- if and (include "tandem.natsTls" $root) (not $root.Values.nats.enabled) }}
+{{- if and (include "tandem.natsTls" $root) (not $root.Values.nats.enabled) (not .role.offBus) }}
 {{- $volumes = append $volumes (dict "name" "nats-tls" "secret" (dict "secretName" $root.Values.nats.tlsSecret "defaultMode" 288)) }}
 {{- end }}
 {{- if $root.Values.tls.enabled }}
@@ -321,6 +330,11 @@ podAffinity:
 {{- end }}
 {{- with .service.persistence.existingClaim }}
 {{- $volumes = append $volumes (dict "name" "data" "persistentVolumeClaim" (dict "claimName" .)) }}
+{{- end }}
+{{- else if .role.copies }}
+{{- /* Each pod has a claim of its own, by the StatefulSet. */}}
+{{- if not .service.persistence.enabled }}
+{{- $volumes = append $volumes (dict "name" "data" "emptyDir" (dict "sizeLimit" .service.persistence.size)) }}
 {{- end }}
 {{- else if .role.data }}
 {{- if .service.persistence.existingClaim }}

@@ -1,5 +1,6 @@
 {{/*
-What the binary and the design fix for the eight services; values.yaml has what an operator chooses.
+What the binary and the design fix for the eight services and for followers; values.yaml has what an
+operator chooses.
 
   command  the subcommand of the binary
   kind     what runs it; with a directory of its own (data) it may have a volume claim
@@ -8,6 +9,8 @@ What the binary and the design fix for the eight services; values.yaml has what 
            addresses that a service is told follow
   peers    the port at which other nodes reach it. Such a service has the node key, which is for one
            pod at a time
+  copies   whether its data is a copy that can be had again, so that it goes with its pod
+  offBus   whether it takes no part in NATS
   headless whether its name leads to the pods themselves: of several pods a client then gets all
            addresses. Names of services that are one pod lead to an address that stays, so that a
            caller finds a new pod at once and need not wait until a DNS answer has expired
@@ -62,6 +65,15 @@ executor:
   kind: Deployment
   ports: { engine: 8551, http: 8545 }
   calls: [storage-writer, multiproof-workers, blob-validator, peer-sessions, tx-pool]
+follower:
+  command: follower
+  kind: StatefulSet
+  data: true
+  copies: true
+  offBus: true
+  ports: { http: 8545 }
+  calls: [storage-writer]
+  scalable: true
 {{- end -}}
 
 {{/* The port of /metrics, /livez and /readyz. */}}

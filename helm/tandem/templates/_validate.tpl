@@ -2,7 +2,7 @@
 {{- define "tandem.validate" -}}
 {{- $services := .Values.services -}}
 {{- if gt (int (index $services "storage-writer").replicas) 1 }}
-{{- fail (printf "services.storage-writer.replicas is %d: there is one storage-writer, as its database is for one process and none can follow another yet" (int (index $services "storage-writer").replicas)) }}
+{{- fail (printf "services.storage-writer.replicas is %d: there is one storage-writer, as its database is for one process (services.follower brings copies for readers)" (int (index $services "storage-writer").replicas)) }}
 {{- end }}
 {{- range $name := list "peer-table" "discovery" "peer-sessions" }}
 {{- if gt (int (index $services $name).replicas) 1 }}
@@ -15,7 +15,13 @@
 {{- if gt (int (index $services "multiproof-workers").replicas) 16 }}
 {{- fail (printf "services.multiproof-workers.replicas is %d: the state has 16 shards, and a seventeenth worker would have none" (int (index $services "multiproof-workers").replicas)) }}
 {{- end }}
-{{- range $name := list "multiproof-workers" "blob-validator" }}
+{{- $follower := $services.follower }}
+{{- $followers := ternary (int $follower.autoscaling.maxReplicas) (int $follower.replicas) $follower.autoscaling.enabled }}
+{{- $places := int (dig "storage_writer" "feed_readers_max" 16 .Values.config) }}
+{{- if and $follower.enabled (gt $followers $places) }}
+{{- fail (printf "services.follower has up to %d pods, and storage-writer places for %d: raise config.storage_writer.feed_readers_max too" $followers $places) }}
+{{- end }}
+{{- range $name := list "multiproof-workers" "blob-validator" "follower" }}
 {{- $autoscaling := (index $services $name).autoscaling }}
 {{- if $autoscaling.enabled }}
 {{- if gt (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas) }}

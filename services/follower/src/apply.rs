@@ -138,10 +138,7 @@ impl<'a> Applier<'a> {
         let header = check(&block, self.at)?;
         let rlp = block.header.clone();
         let committed = self.storage.commit_checked(self.epoch, block);
-        let committed = committed.map_err(|error| match error {
-            tandem_proto::storage::Error::Refused(text) => Error::Refused(text),
-            error => Error::Own(error),
-        })?;
+        let committed = committed.map_err(Error::of_own_write)?;
         let diff = match committed {
             CheckedCommit::Committed(diff) => diff,
             CheckedCommit::Refused(wrong) => {

@@ -12,8 +12,8 @@ pub enum Error {
     Refused(String),
     /// The leader no longer has the changes after the head, and there is a state already.
     #[error(
-        "block {at} is too far behind: the leader's feed goes back to block {oldest}. Remove the data \
-         directory, and start again to download a recent state"
+        "block {at} is too far behind: the leader's feed goes back to block {oldest}, so a new copy is \
+         needed"
     )]
     TooFarBehind {
         /// Head of the follower.
@@ -33,6 +33,14 @@ impl Error {
     /// Refuses a block.
     pub(crate) fn block(block: BlockId, what: impl std::fmt::Display) -> Self {
         Self::Refused(format!("block {block}: {what}"))
+    }
+
+    /// Sorts the error of a write of what a leader sent.
+    pub(crate) fn of_own_write(error: storage::Error) -> Self {
+        match error {
+            storage::Error::Refused(text) => Self::Refused(text),
+            error => Self::Own(error),
+        }
     }
 
     /// Sorts the error of a call to the leader.

@@ -70,6 +70,9 @@ impl Follower {
         let shared = Shared { config, storage, view, status: status.clone(), stopping };
         running.spawn("follower", move || {
             if let Err(error) = follow(&shared, &leaders, epoch) {
+                if matches!(error, Error::TooFarBehind { .. }) {
+                    shared.status.set_outdated();
+                }
                 error!(%error, "the follower stops");
                 fatal.cancel();
             }

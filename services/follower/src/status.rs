@@ -35,6 +35,7 @@ struct Position {
     /// Time since which the leader has had another head.
     behind: Option<Instant>,
     refused: Option<Arc<str>>,
+    outdated: bool,
 }
 
 impl Status {
@@ -66,6 +67,16 @@ impl Status {
     /// Returns why a leader was refused last, `None` if none was.
     pub fn refused(&self) -> Option<Arc<str>> {
         self.0.lock().refused.clone()
+    }
+
+    /// Notes that no leader has the changes after the own head.
+    pub(crate) fn set_outdated(&self) {
+        self.0.lock().outdated = true;
+    }
+
+    /// Returns whether the follower ended because only a new copy can lead to a leader's head.
+    pub fn is_outdated(&self) -> bool {
+        self.0.lock().outdated
     }
 
     /// Returns the own head, and the leader's as far as it is known.

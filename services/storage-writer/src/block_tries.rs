@@ -1,5 +1,6 @@
 //! Trie nodes that a block writes into the base. They come from the trie diff that was handed over,
-//! once each node is checked, or are computed from the block's state diff.
+//! once each node is checked, from the one that led to the block's root here, or are computed from the
+//! block's state diff.
 
 use crate::{
     Error,
@@ -27,9 +28,11 @@ pub fn of_block(
 ) -> Result<Tries, Error> {
     let root = body::header(view, block.id.hash)?.state_root;
     // Parts may have arrived since the block was taken.
-    let parts = shared.state.lock().chain.get(&block.id.hash).map(|b| b.trie.clone());
-    if let Some(parts) = parts.as_ref().and_then(TrieParts::complete) {
-        let (parts, extent) = (parts.to_vec(), Extent::AllNodes);
+    let trie = shared.state.lock().chain.get(&block.id.hash).map(|b| b.trie.clone());
+    if let Some(parts) = trie.as_ref().and_then(TrieParts::complete) {
+        let is_own = trie.as_ref().is_some_and(TrieParts::is_own);
+        let extent = if is_own { Extent::Tops } else { Extent::AllNodes };
+        let parts = parts.to_vec();
         if let Some(tries) = verify_handed_over(view, block.id, root, parts, extent)? {
             return Ok(tries);
         }

@@ -27,12 +27,25 @@ const EARLY_MAX: usize = 64;
 pub struct TrieParts {
     shards: ShardSet,
     parts: Vec<Arc<TrieDiff>>,
+    /// Whether this process computed them, up to the root in the block's header.
+    is_own: bool,
 }
 
 impl TrieParts {
     /// Creates parts from a single diff of all shards.
     pub fn whole(diff: Arc<TrieDiff>) -> Self {
-        Self { shards: ShardSet::ALL, parts: vec![diff] }
+        Self { shards: ShardSet::ALL, parts: vec![diff], is_own: false }
+    }
+
+    /// Creates parts from a diff of all shards that this process computed, and whose root is that in
+    /// the block's header.
+    pub fn own(diff: Arc<TrieDiff>) -> Self {
+        Self { shards: ShardSet::ALL, parts: vec![diff], is_own: true }
+    }
+
+    /// Returns whether no node of the parts needs a check: the root was computed from them.
+    pub fn is_own(&self) -> bool {
+        self.is_own
     }
 
     /// Adds the diff of some shards. A diff without a new shard is ignored, because all diffs of a

@@ -11,16 +11,20 @@ use crate::{
     shared::{Shared, record, stored_record},
 };
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 use tandem_chain::ListedChanges;
 use tandem_primitives::{Account, B256, BlockId, EMPTY_CODE_HASH, StateDiff, keccak256};
 use tandem_proto::{
     feed::{Changes, CheckedCommit, CheckedWrites, FeedBlock, WrongRoot},
+    snap::DownloadedBlock,
     storage::{self, Block, BlockWrites, Epoch, Result},
 };
 use tandem_store::tables::{Accounts, Code};
+
+/// Number of codes of which a follower remembers that they are stored. Stored codes stay.
+const STORED_CODES_MAX: usize = 1 << 16;
 
 impl CheckedWrites for StorageWriter {
     fn commit_checked(&self, epoch: Epoch, block: FeedBlock) -> Result<CheckedCommit> {
@@ -64,10 +68,39 @@ impl CheckedWrites for StorageWriter {
         )?;
         let mut state = shared.state.lock();
         for part in tries.parts {
-            state.chain.set_trie(&id.hash, TrieParts::whole(part));
+            state.chain.set_trie(&id.hash, TrieParts::own(part));
         }
         state.chain.set_proven(&id.hash);
         Ok(CheckedCommit::Committed(diff_kept))
+    }
+
+    fn put_changed(&self, block: FeedBlock, progress: &[u8]) -> Result<()> {
+        self.must_download()?;
+        let FeedBlock { id, header, body, receipts, changes } = block;
+        if keccak256(&header) != id.hash {
+            return Err(other_header(id));
+        }
+        let fields = body::decode_header(&header).map_err(|error| refused(id, error))?;
+        let view = self.shared.store.view();
+        let diff = match changes {
+            Changes::Omitted => return Err(refused(id, "it brings no changes of the state")),
+            Changes::Diff(diff) => diff,
+            Changes::List(list) => {
+                if fields.block_access_list_hash != Some(keccak256(&list)) {
+                    return Err(refused(id, "its access list is not the one in its header"));
+                }
+                let changes = ListedChanges::decode(&list).map_err(|error| refused(id, error))?;
+                let before = view.multi_get::<Accounts>(changes.address_hashes());
+                Arc::new(changes.into_diff(&before.map_err(Error::from)?))
+            }
+        };
+        for (hash, code) in &diff.codes {
+            if keccak256(code) != *hash {
+                return Err(refused(id, format!("the code {hash} has another hash")));
+            }
+        }
+        let block = DownloadedBlock { id, header, body, receipts };
+        self.put_with_changes(&block, fields.parent_hash, &diff, progress)
     }
 }
 
@@ -121,8 +154,8 @@ impl Shared {
         Ok(changes.into_diff(&parents))
     }
 
-    /// Refuses code with another hash than it is said to have, and accounts whose new code is neither
-    /// in the diff nor known. The state root says nothing about codes.
+    /// Refuses code with another hash than it is said to have, and accounts whose code is neither in
+    /// the diff nor known. The state root says nothing about codes.
     fn check_codes(&self, id: BlockId, parent: B256, diff: &StateDiff) -> Result<()> {
         for (hash, code) in &diff.codes {
             if keccak256(code) != *hash {
@@ -130,21 +163,25 @@ impl Shared {
             }
         }
         let brought: HashSet<&B256> = diff.codes.iter().map(|(hash, _)| hash).collect();
-        let with_code = diff.accounts.iter().filter_map(|update| {
-            let hash = update.account?.code_hash;
-            (hash != EMPTY_CODE_HASH && !brought.contains(&hash))
-                .then_some((update.address_hash, hash))
-        });
-        let with_code: Vec<(B256, B256)> = with_code.collect();
-        let addresses: Vec<B256> = with_code.iter().map(|(address, _)| *address).collect();
-        let before = self.accounts_after(parent, &addresses)?;
-        let view = self.store.view();
-        for ((address, hash), before) in with_code.into_iter().zip(before) {
-            if before.is_some_and(|account| account.code_hash == hash) {
-                continue;
+        let mut unknown: BTreeMap<B256, B256> = BTreeMap::new();
+        {
+            let stored = self.stored_codes.lock();
+            for update in &diff.accounts {
+                let Some(Account { code_hash: hash, .. }) = update.account else { continue };
+                if hash != EMPTY_CODE_HASH && !brought.contains(&hash) && !stored.contains(&hash) {
+                    unknown.insert(hash, update.address_hash);
+                }
             }
-            let stored = view.get::<Code>(hash).map_err(Error::from)?.is_some();
-            if !stored && !self.pending_code(parent, &hash)? {
+        }
+        let view = self.store.view();
+        for (hash, address) in unknown {
+            if view.get::<Code>(hash).map_err(Error::from)?.is_some() {
+                let mut stored = self.stored_codes.lock();
+                if stored.len() >= STORED_CODES_MAX {
+                    stored.clear();
+                }
+                stored.insert(hash);
+            } else if !self.pending_code(parent, &hash)? {
                 let text = format!("the code {hash} of account {address} is missing");
                 return Err(refused(id, text));
             }

@@ -7,7 +7,9 @@
 //! caller says it is, so a restart continues it.
 
 use crate::{
-    Error, body,
+    Error,
+    apply::write_state,
+    body,
     chain::Chain,
     meta,
     persist::{Message, Persister},
@@ -17,14 +19,14 @@ use crate::{
 };
 use std::sync::atomic::Ordering::Relaxed;
 use tandem_primitives::{
-    Account, B256, BlockId, Bytes, EMPTY_CODE_HASH, EMPTY_TRIE_ROOT, keccak256,
+    Account, B256, BlockId, Bytes, EMPTY_CODE_HASH, EMPTY_TRIE_ROOT, StateDiff, keccak256,
 };
 use tandem_proto::{
     snap::{DownloadedBlock, StatePart},
     storage::{self, Forkchoice, StateDownloads},
 };
 use tandem_store::{
-    Batch, Durability, Store, Table,
+    Batch, Durability, Store, Table, View,
     tables::{
         AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Receipts, Slots, StorageTrie,
         Transactions,
@@ -84,21 +86,13 @@ impl StateDownloads for StorageWriter {
         let mut batch = store.batch();
         let view = store.view();
         let mut last = None;
-        for DownloadedBlock { id, header, body, receipts } in blocks {
-            let parent = body::decode_header(header)?.parent_hash;
-            // Below the pivot there is no gap, so BLOCKHASH finds all ancestors.
-            if last != Some(parent) && view.get::<Headers>(parent).map_err(Error::from)?.is_none() {
-                let text = format!("block {id} is stored after its parent, which is not there");
-                return Err(storage::Error::Refused(text));
+        for block in blocks {
+            let parent = body::decode_header(&block.header)?.parent_hash;
+            if last != Some(parent) {
+                must_have_parent(&view, block.id, parent)?;
             }
-            last = Some(id.hash);
-            batch.put::<Headers>(id.hash, (id.number, header));
-            batch.put::<Bodies>(id.hash, body);
-            batch.put::<Receipts>(id.hash, receipts);
-            batch.put::<Canonical>(id.number, id.hash);
-            for (index, hash) in (0..).zip(body::transaction_hashes(body)?.iter()) {
-                batch.put::<Transactions>(*hash, (*id, index));
-            }
+            last = Some(block.id.hash);
+            put_block(&mut batch, block)?;
         }
         Ok(store.write(batch, Durability::Process).map_err(Error::from)?)
     }
@@ -149,12 +143,59 @@ impl StateDownloads for StorageWriter {
 }
 
 impl StorageWriter {
-    fn must_download(&self) -> storage::Result<()> {
+    pub(crate) fn must_download(&self) -> storage::Result<()> {
         match self.shared.is_downloading.load(Relaxed) {
             true => Ok(()),
             false => Err(storage::Error::Refused("no state is being downloaded".to_owned())),
         }
     }
+
+    /// Writes a block and its changes over what is downloaded, in one batch with the progress.
+    pub(crate) fn put_with_changes(
+        &self,
+        block: &DownloadedBlock,
+        parent: B256,
+        diff: &StateDiff,
+        progress: &[u8],
+    ) -> storage::Result<()> {
+        *self.shared.built.lock() = None;
+        let store = &self.shared.store;
+        let view = store.view();
+        must_have_parent(&view, block.id, parent)?;
+        let mut batch = store.batch();
+        put_block(&mut batch, block)?;
+        write_state(&mut batch, &view, &diff.accounts)?;
+        for (hash, code) in &diff.codes {
+            batch.put::<Code>(*hash, code);
+        }
+        meta::put_download(&mut batch, progress);
+        Ok(store.write(batch, Durability::Process).map_err(Error::from)?)
+    }
+}
+
+/// Refuses a block whose parent is not there. Below the pivot there is no gap, so BLOCKHASH finds all
+/// ancestors.
+fn must_have_parent(view: &View<'_>, id: BlockId, parent: B256) -> storage::Result<()> {
+    match view.get::<Headers>(parent).map_err(Error::from)? {
+        Some(_) => Ok(()),
+        None => {
+            let text = format!("block {id} is stored after its parent, which is not there");
+            Err(storage::Error::Refused(text))
+        }
+    }
+}
+
+/// Writes a block of the canonical chain.
+fn put_block(batch: &mut Batch<'_>, block: &DownloadedBlock) -> Result<(), Error> {
+    let DownloadedBlock { id, header, body, receipts } = block;
+    batch.put::<Headers>(id.hash, (id.number, header));
+    batch.put::<Bodies>(id.hash, body);
+    batch.put::<Receipts>(id.hash, receipts);
+    batch.put::<Canonical>(id.number, id.hash);
+    for (index, hash) in (0..).zip(body::transaction_hashes(body)?.iter()) {
+        batch.put::<Transactions>(*hash, (*id, index));
+    }
+    Ok(())
 }
 
 impl Shared {

@@ -57,6 +57,17 @@ pub enum Error {
         /// The difference.
         reason: &'static str,
     },
+    /// The data directory has the copy of a follower, which has no accounts of a genesis.
+    #[error(
+        "{datadir} holds a follower's copy of the chain with genesis block {have}, which no genesis \
+         file made; start it with `tandem follower`, or choose another directory"
+    )]
+    IsCopy {
+        /// The data directory.
+        datadir: PathBuf,
+        /// Hash of its genesis block.
+        have: B256,
+    },
     /// The file system failed.
     #[error("{context} {path}: {source}", path = path.display())]
     Io {
@@ -84,7 +95,10 @@ impl Error {
             Self::Trie(_) | Self::Absent { .. } | Self::Damaged(_) | Self::StateRoot { .. } => true,
             Self::Store(error) => error.is_damage(),
             Self::LostBlocks { .. } => true,
-            Self::Genesis(_) | Self::OtherGenesis { .. } | Self::Io { .. } => false,
+            Self::Genesis(_)
+            | Self::OtherGenesis { .. }
+            | Self::IsCopy { .. }
+            | Self::Io { .. } => false,
         }
     }
 

@@ -87,8 +87,8 @@ pub fn has_database(datadir: &Path) -> bool {
 /// it is spelled, does nothing.
 ///
 /// # Errors
-/// [`Error::Genesis`]; [`Error::OtherGenesis`] when there is a database from another genesis; the
-/// errors of the store and the file system.
+/// [`Error::Genesis`]; [`Error::OtherGenesis`] when there is a database from another genesis;
+/// [`Error::IsCopy`] when a follower made it; the errors of the store and the file system.
 pub fn init(
     genesis_path: &Path,
     datadir: &Path,
@@ -163,13 +163,21 @@ pub fn init_copy(datadir: &Path, genesis_json: &str, genesis: &BlockRecord) -> R
         let id = genesis.id;
         let mut batch = store.batch();
         put_genesis_block(&mut batch, id, &genesis.header, &genesis.body);
-        let (json, alloc_digest) = (genesis_json.to_owned(), B256::ZERO);
-        meta::put_genesis(&mut batch, &meta::Genesis { id, json, alloc_digest });
+        let json = genesis_json.to_owned();
+        meta::put_genesis(&mut batch, &meta::Genesis { id, json, alloc_digest: meta::NO_ALLOC });
         meta::put_download(&mut batch, &[]);
         store.write(batch, Durability::Disk)?;
         Ok(Initialized { genesis: id, already: false, accounts: 0, slots: 0 })
     })?;
     Ok(())
+}
+
+/// Removes the database of a data directory, if there is one. It must not be open.
+///
+/// # Errors
+/// The errors of the store.
+pub fn remove_database(datadir: &Path) -> Result<(), Error> {
+    Ok(Store::destroy(&database_path(datadir))?)
 }
 
 /// Writes a genesis block, which is base and head.
@@ -214,6 +222,9 @@ fn compare(
     progress: &mut (impl FnMut(Progress) + Send),
 ) -> Result<Initialized, Error> {
     let have = meta::genesis(&store.view())?;
+    if have.is_copy() {
+        return Err(Error::IsCopy { datadir: datadir.to_owned(), have: have.id.hash });
+    }
     let file = read_file(genesis_path, progress, &mut |_| Ok(()))?;
     let other =
         |reason| Error::OtherGenesis { datadir: datadir.to_owned(), have: have.id.hash, reason };

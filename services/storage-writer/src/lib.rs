@@ -69,7 +69,7 @@ pub use acknowledged::{Loss, LossCause};
 pub use config::Config;
 pub use error::Error;
 pub use genesis::{Entry as GenesisEntry, GenesisFile, read as read_genesis};
-pub use init::{Initialized, Progress, has_database, init, init_copy};
+pub use init::{Initialized, Progress, has_database, init, init_copy, remove_database};
 pub use metrics::describe_all as describe_metrics;
 pub use service::{Deps, StorageWriter};
 pub use verify::{Difference, NodeFault, Report, repair, verify};

@@ -81,8 +81,18 @@ pub struct Genesis {
     pub id: BlockId,
     /// Geth's genesis file without `alloc`.
     pub json: String,
-    /// Digest of `alloc` that does not depend on order or spelling.
+    /// Digest of `alloc` that does not depend on order or spelling; [`NO_ALLOC`] for a copy.
     pub alloc_digest: B256,
+}
+
+/// Digest in the database of a copy, which has no accounts of a genesis.
+pub const NO_ALLOC: B256 = B256::ZERO;
+
+impl Genesis {
+    /// Returns whether the database was made as a copy of another one.
+    pub fn is_copy(&self) -> bool {
+        self.alloc_digest == NO_ALLOC
+    }
 }
 
 pub fn genesis(view: &View<'_>) -> Result<Genesis, Error> {

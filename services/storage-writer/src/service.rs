@@ -78,6 +78,7 @@ pub struct StorageWriter {
     pub(crate) shared: Arc<Shared>,
     genesis: BlockId,
     genesis_json: Arc<str>,
+    is_copy: bool,
     /// Held for reading during each fenced write, so that a grant comes after all older writes.
     granted: RwLock<Grant>,
     pub(crate) mailbox: Mailbox<Message>,
@@ -126,6 +127,7 @@ impl StorageWriter {
             mended: Mutex::new(None),
             is_downloading: AtomicBool::new(is_downloading),
             built: Mutex::default(),
+            stored_codes: Mutex::default(),
             forkchoices: watch::Sender::default(),
         });
         let suspects = shared.state.lock().chain.unproven();
@@ -156,6 +158,7 @@ impl StorageWriter {
             served,
             feed,
             genesis: genesis.id,
+            is_copy: genesis.is_copy(),
             genesis_json: genesis.json.into(),
             granted: RwLock::new(grant),
             mailbox,
@@ -177,6 +180,12 @@ impl StorageWriter {
     #[doc(hidden)]
     pub fn lose(&self, blocks: &[B256]) -> Result<()> {
         Ok(self.shared.forget(&mut self.shared.state.lock(), blocks, &[])?)
+    }
+
+    /// Returns whether [`init_copy`](crate::init_copy) made the database, so all of it can be had
+    /// again.
+    pub fn is_copy(&self) -> bool {
+        self.is_copy
     }
 
     pub(crate) fn fence(&self, held: Epoch) -> Result<RwLockReadGuard<'_, Grant>> {

@@ -20,9 +20,12 @@ use crate::{
     replay::Replay,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64},
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
 };
 use tandem_primitives::{AccountUpdate, B256, BlockId, BlockNumber, StateDiff, TrieDiff};
 use tandem_proto::storage;
@@ -70,6 +73,8 @@ pub struct Shared {
     pub is_downloading: AtomicBool,
     /// Tries of the downloaded state, `None` when parts came since.
     pub built: Mutex<Option<Built>>,
+    /// Hashes of some codes that the base has, for the checks of a follower.
+    pub stored_codes: Mutex<HashSet<B256>>,
     /// Counts the changes of the forkchoice, for readers of the feed.
     pub forkchoices: watch::Sender<u64>,
 }

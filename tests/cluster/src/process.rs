@@ -107,11 +107,16 @@ impl Process {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Runs `tandem verify` on a directory. Returns its exit status and its output.
+    /// Runs `tandem verify` on the data directory in `folder`. Returns its exit status and its output.
     pub fn verify(binary: &Path, folder: &Path) -> (ExitStatus, String) {
+        Self::verify_datadir(binary, &folder.join("data"))
+    }
+
+    /// Runs `tandem verify` on a data directory. Returns its exit status and its output.
+    pub fn verify_datadir(binary: &Path, datadir: &Path) -> (ExitStatus, String) {
         let output = Command::new(binary)
             .args(["verify", "--datadir"])
-            .arg(folder.join("data"))
+            .arg(datadir)
             .output()
             .expect("tandem verify runs");
         let text = [output.stdout, output.stderr].concat();

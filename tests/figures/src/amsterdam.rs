@@ -171,7 +171,7 @@ fn wrong(
         refused.push(answer.elapsed.as_secs_f64() * 1e3);
         Ok(())
     };
-    let valid = corpus.replay_with(&node, gap, |index| send(index + 1))?.split_off(WARMUP);
+    let valid = corpus.replay_with(&node, gap, |block| send(block.index + 1))?.split_off(WARMUP);
     let grown = node.resident_bytes()?.saturating_sub(memory) as f64 / f64::from(1 << 20);
     let middle = |times: &[f64]| median(times.to_vec()).context("no block");
     let note = format!("{} wrong blocks", refused.len());

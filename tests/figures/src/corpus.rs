@@ -9,7 +9,7 @@ use std::{
     fs::File,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tandem_overlap::stats::{Estimate, median};
 
@@ -28,6 +28,15 @@ struct Entry {
     hash: String,
     forkchoice_version: u8,
     body: String,
+}
+
+/// A block that became the head.
+pub struct Replayed<'a> {
+    /// Its place in the corpus.
+    pub index: usize,
+    pub hash: &'a str,
+    /// Moment at which newPayload said that it is valid.
+    pub valid: Instant,
 }
 
 impl Corpus {
@@ -65,7 +74,7 @@ impl Corpus {
         self.entries.iter().map(|entry| entry.body.as_str())
     }
 
-    /// As [`Corpus::replay`], and calls `after` with the number of each block that became the head.
+    /// As [`Corpus::replay`], and calls `after` with each block that became the head.
     ///
     /// # Errors
     /// As for [`Corpus::replay`], and the errors of `after`.
@@ -73,7 +82,7 @@ impl Corpus {
         &self,
         node: &Node,
         gap: Duration,
-        mut after: impl FnMut(usize) -> anyhow::Result<()>,
+        mut after: impl FnMut(Replayed<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<Vec<f64>> {
         let mut engine = node.engine()?;
         let mut recent: VecDeque<&str> = VecDeque::new();
@@ -81,6 +90,7 @@ impl Corpus {
         for (index, entry) in self.entries.iter().enumerate() {
             std::thread::sleep(gap);
             let answer = engine.post(&entry.body).with_context(|| format!("newPayload {index}"))?;
+            let valid = Instant::now();
             let status = &answer.value["result"]["status"];
             ensure!(status == "VALID", "newPayload {index}: {}", answer.value);
             times.push(answer.elapsed.as_secs_f64() * 1e3);
@@ -93,7 +103,7 @@ impl Corpus {
             let method = format!("engine_forkchoiceUpdatedV{}", entry.forkchoice_version);
             let answer = engine.call(&method, &json!([state, null]))?;
             ensure!(answer["payloadStatus"]["status"] == "VALID", "forkchoice {index}: {answer}");
-            after(index)?;
+            after(Replayed { index, hash: &entry.hash, valid })?;
         }
         Ok(times)
     }

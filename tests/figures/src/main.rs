@@ -11,6 +11,7 @@ mod client;
 mod corpus;
 mod figure;
 mod flood;
+mod followers;
 mod geth;
 mod network;
 mod node;
@@ -79,6 +80,8 @@ enum Topic {
     Network,
     /// Blocks from the pool: judged by geth, beside geth's own; newPayload in a flood
     Pool,
+    /// Copies of the chain: cost, freshness, truth, catching up
+    Followers,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
     NeighbourCalls,
@@ -145,6 +148,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             report.head(seed, quick);
             pool::measure(&setting, geth.as_deref(), &mut report);
             flood::measure(&setting, geth.as_deref(), &mut report);
+        }
+        Topic::Followers => {
+            report.head(seed, quick);
+            followers::measure(&setting, &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);

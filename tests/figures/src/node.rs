@@ -47,9 +47,9 @@ pub struct Node {
     ports: [SocketAddr; 3],
     child: Option<Child>,
     starts: usize,
-    /// Flags of a node that looks for peers. Others do not.
-    peers: Option<Vec<String>>,
-    /// Further flags.
+    /// Whether it looks for peers.
+    has_peers: bool,
+    /// Further flags of `tandem`.
     flags: Vec<String>,
 }
 
@@ -105,7 +105,8 @@ impl Node {
         flags: Vec<String>,
     ) -> anyhow::Result<Self> {
         let mut node = Self::new(binary, genesis, config)?;
-        node.peers = Some(flags);
+        node.has_peers = true;
+        node.flags = flags;
         node.restart()?;
         Ok(node)
     }
@@ -142,7 +143,7 @@ impl Node {
             ports: [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); 3],
             child: None,
             starts: 0,
-            peers: None,
+            has_peers: false,
             flags: Vec::new(),
         })
     }
@@ -193,15 +194,15 @@ impl Node {
         };
         let [engine, http, metrics] = self.ports.map(|port| port.port().to_string());
         command.args([subcommand, "--authrpc.port", &engine]);
-        if let Some(flags) = &self.peers {
+        if self.has_peers {
             command.args(["--discovery.addr", "127.0.0.1", "--discovery.port", "0"]);
-            command.args(["--sessions.addr", "127.0.0.1", "--sessions.port", "0"]).args(flags);
+            command.args(["--sessions.addr", "127.0.0.1", "--sessions.port", "0"]);
         } else {
             command.arg("--disable-discovery");
             // Not by the flag, which earlier versions do not know.
             command.env("TANDEM_DISABLE_SESSIONS", "true");
         }
-        command.args(["--http.port", &http, "--metrics.port", &metrics]).args(&self.flags);
+        command.args(&self.flags).args(["--http.port", &http, "--metrics.port", &metrics]);
         command.arg("--datadir").arg(self.data()).arg("--genesis").arg(&self.genesis);
         if !self.config.is_empty() {
             let file = self.folder.path().join("config.toml");
@@ -245,6 +246,36 @@ impl Node {
     /// Returns the ports: Engine API, JSON-RPC, metrics.
     pub fn ports(&self) -> [SocketAddr; 3] {
         self.ports
+    }
+
+    /// Returns the process ids: that of the node, or of each process of a cluster with its name.
+    ///
+    /// # Errors
+    /// If the node does not run.
+    pub fn processes(&self) -> anyhow::Result<Vec<(String, u32)>> {
+        let child = self.child.as_ref().context("the node does not run")?;
+        if self.kind != Kind::Six {
+            return Ok(vec![("node".to_owned(), child.id())]);
+        }
+        let log = self.log();
+        let rows = log.lines().skip_while(|line| !line.starts_with("process "));
+        let rows = rows.skip(1).map_while(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+        });
+        Ok(rows.collect())
+    }
+
+    /// Returns a port of a process of a cluster, such as `grpc` of `storage-writer`.
+    ///
+    /// # Errors
+    /// If the node is no cluster with such a process.
+    pub fn port_of(&self, process: &str, port: &str) -> anyhow::Result<u16> {
+        let log = self.log();
+        let row = log.lines().find(|line| line.split_whitespace().next() == Some(process));
+        let mut words = row.context("no such process")?.split([' ', ',']);
+        words.find(|word| *word == port).context("no such port")?;
+        Ok(words.next().context("no number")?.parse()?)
     }
 
     /// Returns the resident memory, in bytes.
@@ -408,7 +439,7 @@ fn unpacked(genesis: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Returns three ports that no process listens on now.
-fn free_ports() -> anyhow::Result<[SocketAddr; 3]> {
+pub fn free_ports() -> anyhow::Result<[SocketAddr; 3]> {
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listeners = [bind()?, bind()?, bind()?];
     let [first, second, third] = &listeners;

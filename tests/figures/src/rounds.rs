@@ -86,13 +86,13 @@ fn calls(setting: &Setting, name: &str, folder: &Path) -> anyhow::Result<Vec<Fig
     let node = Node::start_kind(Kind::Six, &setting.tandem, &corpus.genesis, "")?;
     let (mut rounds, mut calls) = (Vec::new(), Vec::new());
     let mut before = [0.0; 2];
-    corpus.replay_with(&node, Duration::from_millis(20), |index| {
+    corpus.replay_with(&node, Duration::from_millis(20), |block| {
         let text = node.metrics()?;
         let now = [
             series(&text, "tandem_executor_read_rounds_sum"),
             series(&text, "tandem_storage_writer_client_seconds_count{call=\"read_state\"}"),
         ];
-        if index >= WARMUP {
+        if block.index >= WARMUP {
             rounds.push(now[0] - before[0]);
             calls.push(now[1] - before[1]);
         }

@@ -72,13 +72,15 @@ fn every_command_line_and_variable_is_one_of_the_binary() {
         let environment = service["environment"].as_object().into_iter().flatten();
         let environment = environment.map(|(key, value)| (key.as_str(), value));
         // Variables of the image are for services; other commands have no such port.
-        let image = image.into_iter().filter(|_| SERVICES.contains(&name));
+        let image = image.into_iter().filter(|_| SERVICES.contains(&name) || name == "follower");
         for (variable, _) in environment.chain(image) {
             assert!(words.contains(variable), "{name}: {variable} is not read by {}", command[0]);
         }
         checked.insert(name);
     }
-    for name in SERVICES.into_iter().chain(["init", "secrets", "certificates", "replay"]) {
+    for name in
+        SERVICES.into_iter().chain(["follower", "init", "secrets", "certificates", "replay"])
+    {
         assert!(checked.contains(name), "{name} is not in the file");
     }
 }
@@ -92,7 +94,8 @@ fn what_is_mounted_and_waited_for_is_there() {
     for (name, service) in &all {
         for volume in strings(&service["volumes"]) {
             let volume = with_default(volume);
-            let (source, target) = volume.split_once(':').unwrap();
+            // A volume without a name belongs to one container.
+            let Some((source, target)) = volume.split_once(':') else { continue };
             if source.starts_with('.') {
                 assert!(repository().join(source).exists(), "{name}: no {source}");
                 assert!(target.ends_with(":ro"), "{name} may write to {source}");
@@ -143,7 +146,7 @@ fn each_service_has_the_certificate_of_its_role_and_calls_the_others_over_tls() 
         .map(|(volume, role)| (role, volume))
         .collect();
     assert_eq!(mounted.keys().copied().collect::<BTreeSet<_>>(), BTreeSet::from(ROLES));
-    for name in SERVICES {
+    for name in SERVICES.into_iter().chain(["follower"]) {
         let role = strings(&all[name]["command"])[0];
         let own = format!("{}:/secrets:ro", mounted[role]);
         assert!(strings(&all[name]["volumes"]).contains(&&*own), "{name}: {own}");
@@ -213,6 +216,26 @@ fn a_container_reaches_only_those_that_it_has_business_with() {
     }
 }
 
+/// Followers are called by the world. They reach nothing but storage-writer, and have no password.
+#[test]
+fn a_follower_reaches_storage_writer_alone_and_each_container_has_its_own_copy() {
+    let compose = compose();
+    let all = services(&compose);
+    let follower = all["follower"];
+    for (name, service) in &all {
+        let meets = !networks(follower).is_disjoint(&networks(service));
+        let known = ["follower", "storage-writer", "prometheus", "jaeger"].contains(name);
+        assert_eq!(meets, known, "{name}");
+    }
+    assert_eq!(strings(&follower["profiles"]), ["followers"]);
+    assert_eq!(follower["environment"]["TANDEM_LEADER"], "https://storage-writer:9600");
+    assert!(follower["environment"]["TANDEM_NATS"].is_null());
+    // A volume with a name would be shared by all containers.
+    assert_eq!(strings(&follower["volumes"]), ["/data", "follower-secret:/secrets:ro"]);
+    assert!(strings(&follower["command"]).contains(&"--datadir=/data"));
+    assert!(text("deploy/Dockerfile").contains("WORKDIR /layout/data\n"));
+}
+
 /// A node has one identity. discovery announces the port under which peer-sessions is published.
 #[test]
 fn discovery_and_peer_sessions_are_one_node() {
@@ -258,13 +281,14 @@ fn the_monitor_of_nats_is_closed_and_grafana_has_no_default_password() {
 fn services_are_watched_restarted_and_bounded_and_workers_can_be_many() {
     let compose = compose();
     let all = services(&compose);
-    for name in SERVICES {
+    for name in SERVICES.into_iter().chain(["follower"]) {
         let service = all[name];
         let probe = strings(&service["healthcheck"]["test"]);
         assert_eq!(probe, ["CMD", "/usr/local/bin/tandem", "health"], "{name}");
         assert_eq!(service["restart"], "unless-stopped", "{name}");
         assert!(!service["mem_limit"].is_null() && !service["pids_limit"].is_null(), "{name}");
-        assert!(service["profiles"].is_null(), "{name} belongs to every start");
+        let is_optional = !service["profiles"].is_null();
+        assert_eq!(is_optional, name == "follower", "{name} belongs to every start");
     }
     let workers = all["multiproof-workers"];
     assert!(workers["ports"].is_null() && workers["container_name"].is_null());

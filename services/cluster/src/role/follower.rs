@@ -6,9 +6,11 @@ use super::{
     require_storage,
     services::blocking,
 };
-use crate::{Config, Error, public::PublicReactor, start::persisted};
+use crate::{Config, Error, public::PublicReactor};
 use std::{
+    fs,
     net::SocketAddr,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -21,7 +23,7 @@ use tandem_proto::{
     access,
     storage::{self, BaseReads, BlockReads, BlockRef, Forkchoice},
 };
-use tandem_storage_writer::{StorageWriter, has_database, init_copy};
+use tandem_storage_writer::{StorageWriter, has_database, init_copy, remove_database};
 use tandem_storage_writer_client::{Client, ClientConfig};
 use tokio::{runtime::Handle, task::spawn_blocking};
 use tracing::{error, info, warn};
@@ -29,12 +31,15 @@ use tracing::{error, info, warn};
 /// Time for which a follower without a database asks its leaders for genesis.
 const GENESIS_WAIT: Duration = Duration::from_secs(60);
 
+/// File in the data directory that tells the next start to make a new copy.
+const OUTDATED: &str = "copy-is-outdated";
+
 /// Pause between two rounds of these questions.
 const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts a follower of these leaders, storage-writers such as `http://10.0.0.7:9600`, with JSON-RPC
 /// at `http`. A data directory without a database gets one with the genesis of the first leader that
-/// answers.
+/// answers. A copy that is too far behind all leaders is made anew by the next start.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Tls`], [`Error::StorageWriter`],
@@ -50,6 +55,10 @@ pub async fn follower(
     // The leader has every block, so a copy need not wait for the disk.
     config.storage_writer.sync = false;
     config.storage_writer.accept_lost_blocks = true;
+    // Nothing is served from it but JSON-RPC.
+    config.storage_writer.feed_blocks = 0;
+    config.storage_writer.feed_readers_max = 0;
+    config.storage_writer.peer_states_max = 0;
     let proof = process.identify(access::FOLLOWER, &config.tls)?;
     let listener = process.listen("http", http).await?;
     let mut clients = Vec::new();
@@ -59,11 +68,16 @@ pub async fn follower(
     }
     // The setup loaded here serves the precompile of `eth_call`.
     spawn_blocking(Setup::load);
-    let on_persisted = persisted(process.bus().clone());
-    let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
+    // The base of a copy is not announced: on a bus, it would be taken for the leader's.
+    let deps = tandem_storage_writer::Deps {
+        fatal: process.fatal().clone(),
+        ..tandem_storage_writer::Deps::default()
+    };
     let (asked, settings, executor) =
         (clients.clone(), config.storage_writer.clone(), config.executor.clone());
+    let datadir = config.storage_writer.datadir.clone();
     let opened = blocking(move || {
+        remove_outdated(&settings.datadir)?;
         if !has_database(&settings.datadir) {
             copy_genesis(&settings.datadir, &asked)?;
         }
@@ -89,7 +103,7 @@ pub async fn follower(
     let public = PublicReactor::start()?;
     process.serve(public.serve(listener, router, leaving, stopping));
     require_storage(process, &storage);
-    let status = follower.status().clone();
+    let (status, ended) = (follower.status().clone(), follower.status().clone());
     let (lag_max, silence) =
         (settings.lag_blocks_max, Duration::from_secs(settings.silence_seconds_max));
     process
@@ -102,13 +116,41 @@ pub async fn follower(
         replica.stop();
         storage.stop();
         public.end();
+        if ended.is_outdated() {
+            note_outdated(&datadir, storage.is_copy());
+        }
     });
     process.started();
     Ok(())
 }
 
+/// Tells the next start to make a new copy. A database that `tandem init` made is left to the operator.
+fn note_outdated(datadir: &Path, is_copy: bool) {
+    let folder = datadir.display();
+    if !is_copy {
+        return error!("the database was not made as a copy: remove {folder} by hand");
+    }
+    match fs::write(datadir.join(OUTDATED), "") {
+        Ok(()) => warn!("the next start makes a new copy"),
+        Err(error) => error!(%error, "remove {folder} by hand: the next start cannot be told to"),
+    }
+}
+
+/// Removes a copy that the process before found too far behind.
+fn remove_outdated(datadir: &Path) -> Result<(), Error> {
+    let file = datadir.join(OUTDATED);
+    if !file.exists() {
+        return Ok(());
+    }
+    info!("the copy is too far behind and is removed");
+    remove_database(datadir)?;
+    fs::remove_file(&file).map_err(|source| {
+        tandem_storage_writer::Error::Io { context: "remove", path: file, source }.into()
+    })
+}
+
 /// Makes a database with the genesis of a leader.
-fn copy_genesis(datadir: &std::path::Path, leaders: &[(String, Arc<Client>)]) -> Result<(), Error> {
+fn copy_genesis(datadir: &Path, leaders: &[(String, Arc<Client>)]) -> Result<(), Error> {
     let begun = Instant::now();
     loop {
         let mut last = storage::Error::Unavailable("there is no leader".to_owned());

@@ -4,108 +4,21 @@
 use crate::{
     chain::{Leader, new_database},
     setup::{Copy, named, wait_until},
+    tampered::{Lie, Tampered},
 };
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
-use tandem_primitives::WalkTarget;
 use tandem_primitives::{
     AccountUpdate, B256, BlockId, Bytes, SlotUpdate, StateDiff, U256, keccak256,
 };
-use tandem_proto::{
-    feed::{Changes, FeedBlock, FeedMessage, FeedSource, FeedStream, FollowRequest},
-    snap::{StateItems, StateRequest},
-    storage::{
-        BaseReads, BlockReads, BlockRecord, BlockRef, Checkpoint, KeptBlock, ReadState, Result,
-        StateRanges, StateValues, TransactionPlace, TrieNodes,
-    },
-};
+use tandem_proto::feed::{Changes, FeedBlock};
 use tandem_storage_writer::Config;
-use tandem_storage_writer_client::Client;
 use tandem_testkit::world::account_key;
 
 /// Height at which the lie is told.
 const AT: u64 = 9;
-
-/// Changes the messages of a feed in place of a block: returns what is sent instead.
-type Lie = fn(FeedBlock) -> Vec<FeedBlock>;
-
-/// Leader that lies at one block.
-struct Liar {
-    client: Arc<Client>,
-    lie: Lie,
-}
-
-impl FeedSource for Liar {
-    fn follow(&self, request: FollowRequest) -> Result<Box<dyn FeedStream>> {
-        let feed = self.client.follow(request)?;
-        Ok(Box::new(LyingFeed { feed, lie: self.lie, waiting: Vec::new() }))
-    }
-}
-
-struct LyingFeed {
-    feed: Box<dyn FeedStream>,
-    lie: Lie,
-    waiting: Vec<FeedBlock>,
-}
-
-impl FeedStream for LyingFeed {
-    fn next(&mut self, wait: Duration) -> Result<Option<FeedMessage>> {
-        if !self.waiting.is_empty() {
-            return Ok(Some(FeedMessage::Block(Box::new(self.waiting.remove(0)))));
-        }
-        match self.feed.next(wait)? {
-            Some(FeedMessage::Block(block)) if block.id.number == AT => {
-                self.waiting = (self.lie)(*block);
-                self.next(wait)
-            }
-            message => Ok(message),
-        }
-    }
-}
-
-impl BaseReads for Liar {
-    fn checkpoint(&self) -> Result<Checkpoint> {
-        self.client.checkpoint()
-    }
-    fn read_state(&self, request: &ReadState) -> Result<StateValues> {
-        self.client.read_state(request)
-    }
-    fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
-        self.client.walk_trie(targets)
-    }
-}
-
-impl BlockReads for Liar {
-    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
-        self.client.block(block)
-    }
-    fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {
-        self.client.header(block)
-    }
-    fn transaction(&self, hash: B256) -> Result<Option<TransactionPlace>> {
-        self.client.transaction(hash)
-    }
-    fn access_list(&self, block: BlockRef) -> Result<Option<Bytes>> {
-        self.client.access_list(block)
-    }
-    fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
-        self.client.state_diffs(blocks)
-    }
-    fn kept(&self, block: B256) -> Result<Option<KeptBlock>> {
-        self.client.kept(block)
-    }
-}
-
-impl StateRanges for Liar {
-    fn state_items(&self, request: &StateRequest) -> Result<StateItems> {
-        self.client.state_items(request)
-    }
-}
 
 /// Returns the block with changed changes. A list becomes a diff, as its hash is in the header.
 fn with_diff(block: FeedBlock, change: impl FnOnce(&mut StateDiff)) -> Vec<FeedBlock> {
@@ -191,7 +104,7 @@ fn each_lie_is_refused_by_its_name_and_an_honest_leader_takes_over() {
     let mut leader = Leader::start(&theirs, Config::with_small_limits(&theirs), 21);
     leader.grow(14);
     for (index, (name, lie, words)) in LIES.into_iter().enumerate() {
-        let liar = || named("liar", Arc::new(Liar { client: leader.host.client(), lie }));
+        let liar = || named("liar", Arc::new(Tampered::feed(leader.host.client(), AT, lie)));
         let own = directory.path().join(format!("copy-{index}"));
         new_database(&own);
         let copy = Copy::start(&own, vec![liar()]);
@@ -226,7 +139,7 @@ fn blocks_in_another_order_are_refused() {
         let id = BlockId::new(AT + 1, block.id.hash);
         vec![FeedBlock { id, ..block.clone() }, block]
     };
-    let liar = named("liar", Arc::new(Liar { client: leader.host.client(), lie }));
+    let liar = named("liar", Arc::new(Tampered::feed(leader.host.client(), AT, lie)));
     let copy = Copy::start(&own, vec![liar]);
     wait_until(|| copy.fatal.is_cancelled());
     assert!(SWAPPED.load(Relaxed));

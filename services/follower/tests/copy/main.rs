@@ -3,5 +3,7 @@
 
 mod chain;
 mod follow;
+mod interrupted;
 mod lies;
 mod setup;
+mod tampered;

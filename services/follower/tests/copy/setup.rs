@@ -150,13 +150,18 @@ impl Copy {
         }
     }
 
-    /// Ends the follower, and checks its whole database.
-    pub fn end(self) -> PathBuf {
+    /// Ends the follower.
+    pub fn stop(self) -> PathBuf {
         self.follower.stop();
         let Self { datadir, writer, follower, .. } = self;
         drop(follower);
         writer.stop();
-        drop(writer);
+        datadir
+    }
+
+    /// Ends the follower, and checks its whole database.
+    pub fn end(self) -> PathBuf {
+        let datadir = self.stop();
         let report = verify(&datadir).unwrap();
         assert_eq!(report.first_difference, None);
         datadir

@@ -4,9 +4,9 @@ use crate::common::{CONFIG, World, account_key, new_chain, slot_key};
 use flate2::{Compression, write::GzEncoder};
 use std::{fs, io::Write, path::Path};
 use tandem_primitives::{Account, Bytes, EMPTY_CODE_HASH, U256, keccak256};
-use tandem_proto::storage::{BaseReads, BlockReads, ReadState};
+use tandem_proto::storage::{BaseReads, BlockReads, BlockRef, ReadState};
 use tandem_storage_writer::{
-    Config, Deps, Error, Initialized, Progress, StorageWriter, init, verify,
+    Config, Deps, Error, Initialized, Progress, StorageWriter, init, init_copy, verify,
     verify::{Difference, NodeFault},
 };
 use tandem_store::{
@@ -53,7 +53,7 @@ fn every_spelling_of_geth_leads_to_its_root() {
     let checkpoint = writer.checkpoint().unwrap();
     assert_eq!(checkpoint.genesis, made.genesis);
     assert!(!checkpoint.genesis_json.contains("alloc"));
-    let (_, header) = writer.header(tandem_proto::storage::BlockRef::Number(0)).unwrap().unwrap();
+    let (_, header) = writer.header(BlockRef::Number(0)).unwrap().unwrap();
     let header: alloy_consensus::Header = alloy_rlp::decode_exact(&header).unwrap();
     assert_eq!(header.state_root, world.root());
     let request = ReadState { codes: vec![code_hash], ..ReadState::default() };
@@ -113,6 +113,22 @@ fn the_same_genesis_again_is_nothing_to_do_and_another_is_refused() {
         let error = write_and_init(datadir, &other).unwrap_err();
         assert!(matches!(error, Error::OtherGenesis { have, .. } if have == made.genesis.hash));
     }
+}
+
+#[test]
+fn a_follower_copy_is_called_what_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let (original, copy) = (directory.path().join("original"), directory.path().join("copy"));
+    fs::create_dir_all(&original).unwrap();
+    fs::create_dir_all(&copy).unwrap();
+    let made = write_and_init(&original, &genesis(ALLOC)).unwrap();
+    let writer = StorageWriter::start(Config::new(&original), Deps::default()).unwrap();
+    let json = writer.checkpoint().unwrap().genesis_json;
+    let block = writer.block(BlockRef::Number(0)).unwrap().unwrap();
+    init_copy(&copy, &json, &block).unwrap();
+    let error = write_and_init(&copy, &genesis(ALLOC)).unwrap_err();
+    assert!(matches!(error, Error::IsCopy { have, .. } if have == made.genesis.hash), "{error}");
+    assert!(error.to_string().contains("a follower's copy"), "{error}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod checkers;
 mod dev_chain;
+mod followers;
 mod golden;
 mod local;
 mod peers;
@@ -154,7 +155,7 @@ impl<'a> Workload<'a> {
     }
 
     fn is_ours(self) -> bool {
-        SERVICES.contains(&self.component())
+        SERVICES.contains(&self.component()) || self.component() == "follower"
     }
 }
 

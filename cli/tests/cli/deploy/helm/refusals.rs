@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[test]
 fn wrong_values_are_refused_by_name() {
     let Some(helm) = helm() else { return };
-    let cases: [(&[&str], &[&str]); 27] = [
+    let cases: [(&[&str], &[&str]); 29] = [
         (&["services.executor.replcas=2"], &["services.executor", "replcas"]),
         (&["servcies.executor.replicas=2"], &["servcies"]),
         (&["config.executor.prewarm_thread=2"], &["config.executor", "prewarm_thread"]),
@@ -26,6 +26,18 @@ fn wrong_values_are_refused_by_name() {
         (&["services.discovery.replicas=2"], &["services.discovery.replicas is 2"]),
         (&["services.peer-sessions.replicas=2"], &["services.peer-sessions.replicas is 2"]),
         (&["services.tx-pool.replicas=2"], &["services.tx-pool.replicas is 2"]),
+        (
+            &["services.follower.enabled=true", "services.follower.replicas=17"],
+            &["services.follower has up to 17 pods", "config.storage_writer.feed_readers_max"],
+        ),
+        (
+            &[
+                "services.follower.enabled=true",
+                "services.follower.autoscaling.enabled=true",
+                "config.storage_writer.feed_readers_max=4",
+            ],
+            &["services.follower has up to 8 pods, and storage-writer places for 4"],
+        ),
         // The node key is a secret now, and nothing else was on that volume.
         (&["services.discovery.persistence.enabled=true"], &["services.discovery", "persistence"]),
         (

@@ -223,7 +223,8 @@ fn every_selector_finds_pods(case: &str, objects: &Objects) {
 #[test]
 fn storage_writer_keeps_its_data_and_the_others_need_none() {
     for (case, objects) in rendered() {
-        for workload in objects.workloads().filter(|workload| workload.is_ours()) {
+        let followers = |workload: &Workload<'_>| workload.component() == "follower";
+        for workload in objects.workloads().filter(|it| it.is_ours() && !followers(it)) {
             let keeps = workload.component() == "storage-writer";
             let kind = if keeps { "StatefulSet" } else { "Deployment" };
             assert_eq!(workload.object["kind"], kind, "{case}: {}", workload.name());
@@ -336,8 +337,11 @@ fn claims_stay_when_the_release_goes() {
             if spec["volumeClaimTemplates"].is_null() {
                 continue;
             }
-            let retain = json!({"whenDeleted": "Retain", "whenScaled": "Retain"});
-            assert_eq!(spec["persistentVolumeClaimRetentionPolicy"], retain, "{case}");
+            // A copy of the chain can be had again.
+            let is_copy = text(&set["metadata"]["name"]).ends_with("-follower");
+            let fate = if is_copy { "Delete" } else { "Retain" };
+            let policy = json!({"whenDeleted": fate, "whenScaled": fate});
+            assert_eq!(spec["persistentVolumeClaimRetentionPolicy"], policy, "{case}");
         }
     }
     let production = &rendered()["production"];
@@ -473,7 +477,7 @@ fn prometheus_knows_services_by_their_names() {
                 let label = "app.kubernetes.io/component";
                 assert_eq!(monitor["spec"]["jobLabel"], label, "{case}");
                 let values = &monitor["spec"]["selector"]["matchExpressions"][0]["values"];
-                let mut names = SERVICES;
+                let mut names: Vec<_> = SERVICES.into_iter().chain(["follower"]).collect();
                 names.sort_unstable();
                 assert_eq!(*values, json!(names), "{case}");
             }
@@ -486,7 +490,7 @@ fn prometheus_knows_services_by_their_names() {
 fn workers_scale_by_what_they_measure() {
     let all = rendered();
     let scalers: Vec<_> = all["production"].of_kind("HorizontalPodAutoscaler").collect();
-    assert_eq!(scalers.len(), 2);
+    assert_eq!(scalers.len(), 3);
     for scaler in scalers {
         let metrics = list(&scaler["spec"]["metrics"]);
         let pods: Vec<_> = metrics.filter(|metric| metric["type"] == "Pods").collect();

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Calls between services, with their ports: docs/ARCHITECTURE.md.
-const CALLS: [(&str, &str, u64); 14] = [
+const CALLS: [(&str, &str, u64); 15] = [
     ("executor", "storage-writer", 9600),
     ("executor", "multiproof-workers", 9601),
     ("executor", "blob-validator", 9603),
@@ -18,6 +18,7 @@ const CALLS: [(&str, &str, u64); 14] = [
     ("tx-pool", "storage-writer", 9600),
     ("tx-pool", "blob-validator", 9603),
     ("tx-pool", "peer-sessions", 9604),
+    ("follower", "storage-writer", 9600),
     // An executor on standby forwards calls to the one with the right to write.
     ("executor", "executor", 8551),
     ("executor", "executor", 8545),
@@ -80,16 +81,18 @@ fn pods_reach_whom_the_design_has_them_call_and_nobody_else() {
         let mut want: BTreeSet<_> =
             calls.map(|(from, to, port)| (from.to_owned(), to.to_owned(), port)).collect();
         for (hub, port) in [("nats", 4222), ("jaeger", 4317)] {
-            let services =
-                SERVICES.iter().filter(|name| there.contains(*name) && there.contains(hub));
-            want.extend(services.map(|name| ((*name).to_owned(), hub.to_owned(), port)));
+            // A follower is not on the bus.
+            let traced = (hub == "jaeger").then_some("follower");
+            let services = SERVICES.into_iter().chain(traced);
+            let services = services.filter(|name| there.contains(name) && there.contains(hub));
+            want.extend(services.map(|name| (name.to_owned(), hub.to_owned(), port)));
         }
         // `helm test` sends payloads if it has any; otherwise it asks all services whether they are
         // ready.
         let sends = objects.workloads().any(|it| it.name().ends_with("-test-payloads"));
         let asked: Vec<_> = match sends {
             true => vec![("executor", 8551), ("executor", 9100)],
-            false => SERVICES.into_iter().map(|name| (name, 9100)).collect(),
+            false => SERVICES.into_iter().chain(["follower"]).map(|name| (name, 9100)).collect(),
         };
         let asked = asked.into_iter().filter(|(to, _)| there.contains(to));
         want.extend(asked.map(|(to, port)| ("test".to_owned(), to.to_owned(), port)));
