@@ -3,13 +3,14 @@
 use prost::Message;
 use std::{env, error::Error, fs, io, path::Path};
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     "tandem/blob_validator/v1/blob_validator.proto",
     "tandem/event/v1/event.proto",
     "tandem/multiproof_workers/v1/multiproof_workers.proto",
     "tandem/peer_sessions/v1/peer_sessions.proto",
     "tandem/peer_table/v1/peer_table.proto",
     "tandem/storage_writer/v1/storage_writer.proto",
+    "tandem/tx_executor/v1/tx_executor.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -20,11 +20,13 @@ pub const DISCOVERY: &str = "discovery";
 pub const PEER_SESSIONS: &str = "peer-sessions";
 /// Role of a process that keeps a copy of the chain and of its state.
 pub const FOLLOWER: &str = "follower";
+/// Role of a process that executes transactions for an executor.
+pub const TX_EXECUTOR: &str = "tx-executor";
 /// Role of people with a gRPC tool. They may look, and report the number of connected peers.
 pub const OPERATOR: &str = "operator";
 
 /// Every role that a certificate may name.
-pub const ROLES: [&str; 9] = [
+pub const ROLES: [&str; 10] = [
     EXECUTOR,
     MULTIPROOF_WORKER,
     STORAGE_WRITER,
@@ -33,6 +35,7 @@ pub const ROLES: [&str; 9] = [
     DISCOVERY,
     PEER_SESSIONS,
     FOLLOWER,
+    TX_EXECUTOR,
     OPERATOR,
 ];
 
@@ -52,13 +55,14 @@ const WORKERS: &str = "tandem.multiproof_workers.v1.MultiproofWorkers";
 const BLOBS: &str = "tandem.blob_validator.v1.BlobValidator";
 const SESSIONS: &str = "tandem.peer_sessions.v1.PeerSessions";
 const PEERS: &str = "tandem.peer_table.v1.PeerTable";
+const TRANSACTIONS: &str = "tandem.tx_executor.v1.TxExecutor";
 
 const fn rule(service: &'static str, method: &'static str, roles: &'static [&'static str]) -> Rule {
     Rule { service, method, roles }
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 42] = [
+pub const RULES: [Rule; 43] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -117,6 +121,7 @@ pub const RULES: [Rule; 42] = [
     rule(SESSIONS, "ListSessions", &[EXECUTOR, OPERATOR]),
     rule(SESSIONS, "Fetch", &[EXECUTOR]),
     rule(SESSIONS, "Report", &[EXECUTOR]),
+    rule(TRANSACTIONS, "ExecuteBlocks", &[EXECUTOR]),
 ];
 
 /// Returns whether a certificate of this role may call this method of this service. Unknown methods

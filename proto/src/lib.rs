@@ -31,5 +31,6 @@ pub mod peer_table;
 pub mod snap;
 pub mod storage;
 pub mod sync;
+pub mod tx_executor;
 pub mod tx_pool;
 pub mod wire;

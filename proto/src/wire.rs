@@ -60,3 +60,11 @@ pub mod peer_table {
         tonic::include_proto!("tandem.peer_table.v1");
     }
 }
+
+/// Package `tandem.tx_executor`.
+pub mod tx_executor {
+    /// Version 1.
+    pub mod v1 {
+        tonic::include_proto!("tandem.tx_executor.v1");
+    }
+}

@@ -24,6 +24,8 @@ mod status;
 mod storage;
 mod storage_answers;
 mod trie;
+mod tx_executor;
+mod tx_outcome;
 mod update_parts;
 
 pub use blob_request::OutgoingBlobRequest;
@@ -34,4 +36,5 @@ pub use multiproof::{Command, SessionAnswer, SessionCommand};
 pub use status::ERROR_METADATA;
 pub use storage::EpochRequest;
 pub use trie::TrieDiffParts;
+pub use tx_executor::{TxAnswer, TxRequest};
 pub use update_parts::UpdateParts;
