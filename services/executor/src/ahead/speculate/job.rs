@@ -8,7 +8,7 @@ use super::{
     advice::{Advice, Gathered},
     experience::Experience,
     order::BlockOrder,
-    outcome::{Counts, Speculation, longest_wait},
+    outcome::{Counts, Speculation, longest_lease, longest_wait},
     reader::{Miss, Missed, Reader, read_together},
     status::{self, Claim, Statuses},
     sync::Sleeper,
@@ -21,16 +21,18 @@ use crate::state::{
 use crate::{
     ahead::{predict::Predictor, senders::SharedSenders},
     block::evm::BlockEvm,
+    error::Error,
 };
 use alloy_consensus::Transaction as _;
 use alloy_evm::EvmEnv;
 use alloy_primitives::map::AddressMap;
 use parking_lot::Mutex;
+use revm::context::{TxEnv, result::EVMError};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -48,6 +50,8 @@ const GUESS_GAS_MAX: u64 = 1_000_000;
 /// Wasted gas, beyond half of the gas of committed results, after which the engine neither waits
 /// nor executes ahead in this block.
 const WASTE_MAX: u64 = 2_000_000;
+/// Number of leases for each thread in which what is left would be done.
+const LEASES_LEFT: u64 = 3;
 /// Search for a transaction's reads: none so far.
 const UNKNOWN: u8 = 0;
 /// Search for a transaction's reads: predicted keys were noted.
@@ -81,6 +85,9 @@ pub struct Job {
     /// Whether transactions of the block before missed many values.
     missed_before: bool,
     wanted: Mutex<Vec<StateKey>>,
+    /// Time since the beginning, in µs and not 0, at which a transaction was given to a
+    /// tx-executor. 0 for all others.
+    leased: Box<[AtomicU32]>,
     /// Gas of committed results, and of results that did not hold.
     useful: AtomicU64,
     wasted: AtomicU64,
@@ -164,6 +171,7 @@ impl Job {
             missed_before,
             looked: block.transactions.iter().map(|_| AtomicU8::new(UNKNOWN)).collect(),
             wanted: Mutex::default(),
+            leased: block.transactions.iter().map(|_| AtomicU32::new(0)).collect(),
             block,
             senders,
             env,
@@ -454,13 +462,8 @@ impl Job {
 
     fn execute(&self, evm: &mut AheadEvm<'_>, index: usize) -> Option<Speculation> {
         let sender = self.senders.get(index)?;
-        evm.database().begin(position(index));
         let environment = self.senders.environment(index, sender);
-        let began = Instant::now();
-        let outcome = evm.transact_unrewarded(environment).ok()?;
-        let took = began.elapsed();
-        let reads = evm.database().take_reads();
-        (!reads.met_storage).then_some(Speculation { outcome, reads, took })
+        speculate(evm, index, environment).ok()?
     }
 
     /// Executes a transaction for its reads alone, on whatever state there is. Earlier transactions
@@ -528,9 +531,47 @@ impl Job {
             return;
         }
         let (max, gas) = longest_wait(self.is_listed(), self.in_rounds);
+        if let Some(left) = self.lease_left(index) {
+            waiting("wait.ahead_ns", || self.statuses.wait(index, left));
+            return;
+        }
         if waiting("wait.ahead_ns", || self.statuses.wait(index, max)) {
             self.wasted.fetch_add(gas, SeqCst);
         }
+    }
+
+    /// Claims transactions for a tx-executor: the next ones with a fair share of the gas that is
+    /// left, for `executing` threads on all machines together. At most `count_max`.
+    pub fn lease(&self, executing: usize, count_max: usize) -> Vec<usize> {
+        // Shares shrink towards the end, so that no machine has one left when the others are done.
+        let share = |gas_left| gas_left / (LEASES_LEFT * executing.max(1) as u64);
+        let leased = self.statuses.claim_share(count_max, share);
+        let now = u32::try_from(self.started.elapsed().as_micros()).unwrap_or(u32::MAX).max(1);
+        leased.iter().for_each(|index| self.leased[*index].store(now, SeqCst));
+        leased
+    }
+
+    /// Notes that a thread of this process executes a leased transaction now.
+    pub fn end_lease(&self, index: usize) {
+        self.leased[index].store(0, SeqCst);
+    }
+
+    /// Returns whether a transaction is still to be executed where it was leased to.
+    pub fn is_wanted(&self, index: usize) -> bool {
+        self.statuses.is_wanted(index)
+    }
+
+    /// Returns the time that a tx-executor has left for a transaction, `None` if none has it.
+    pub fn lease_left(&self, index: usize) -> Option<Duration> {
+        let since = Some(self.leased[index].load(SeqCst)).filter(|since| *since != 0)?;
+        let max = longest_lease(self.block.transactions[index].gas_limit());
+        let since = Duration::from_micros(since.into());
+        Some((since + max).saturating_sub(self.started.elapsed()))
+    }
+
+    /// Takes over a transaction that a tx-executor has had for too long. Returns whether it did.
+    pub fn take_over_late(&self, index: usize) -> bool {
+        self.lease_left(index) == Some(Duration::ZERO) && self.statuses.take_over(index)
     }
 
     /// Records whether the engine could commit a result.
@@ -580,6 +621,24 @@ impl Job {
     pub fn committed(&self, index: usize) {
         self.statuses.committed(index);
     }
+}
+
+/// Executes a transaction ahead of its turn. Returns `None` if its reads cannot be compared.
+///
+/// # Errors
+/// The error of the EVM: the transaction is invalid on these values, or one cannot be read.
+pub fn speculate(
+    evm: &mut AheadEvm<'_>,
+    index: usize,
+    environment: TxEnv,
+) -> Result<Option<Speculation>, EVMError<Error>> {
+    evm.database().begin(position(index));
+    let began = Instant::now();
+    let outcome = evm.transact_unrewarded(environment)?;
+    let took = began.elapsed();
+    let reads = evm.database().take_reads();
+    let is_comparable = !reads.met_storage;
+    Ok(is_comparable.then_some(Speculation { outcome, reads, took, executed_by: None }))
 }
 
 /// Returns the position of a transaction among the writers of its block.

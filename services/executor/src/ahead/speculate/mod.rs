@@ -44,8 +44,10 @@ mod sync;
 mod tests;
 
 pub use advice::Advice;
-pub use job::position;
+pub use job::{AheadEvm, Job, Runner, position, speculate};
+pub use outcome::Speculation;
 pub use pool::Prewarmers;
+pub use reader::{Miss, Reader};
 
 use crate::{
     ahead::{
@@ -54,6 +56,7 @@ use crate::{
         read_ahead::system_slots,
         senders::{Senders, SharedSenders},
     },
+    machines::Machines,
     metrics as names,
     state::{
         BlockState, StateReader,
@@ -64,12 +67,14 @@ use crate::{
     },
 };
 use alloy_evm::EvmEnv;
-use job::{Job, Runner, Turn};
+use job::Turn;
 use metrics::counter;
-use outcome::Speculation;
 use pool::Posted;
 use status::Claim;
-use std::sync::{Arc, atomic::Ordering::SeqCst};
+use std::{
+    cell::RefCell,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
 use tandem_chain::{Block, Header};
 use tandem_primitives::{B256, keccak256};
 use tracing::{Span, debug};
@@ -96,20 +101,32 @@ pub struct Ahead<'a> {
     pub in_rounds: bool,
     /// Access list that drives the block.
     pub listed: Option<Listed>,
+    /// Other machines that execute transactions of a block with a list.
+    pub machines: Option<&'a Machines>,
+    /// Positions of committed results, with the numbers of the tx-executors that they came from.
+    pub foreign: RefCell<Vec<(usize, usize)>>,
 }
 
 impl<'a> Ahead<'a> {
     /// Begins to execute the block's transactions ahead, if that is worthwhile. The engine's thread
     /// calls this, once the block's state includes everything before the first transaction.
-    pub fn start(&self, block: &Arc<Block>, senders: &Senders, env: EvmEnv) -> Option<Turns<'a>> {
-        if self.threads.is_empty() || block.transactions.len() < TRANSACTIONS_MIN {
+    pub fn start(&self, block: &Arc<Block>, senders: &Senders, env: &EvmEnv) -> Option<Turns<'a>> {
+        let placement = self.listed.as_ref().zip(self.machines).map(|(listed, machines)| {
+            machines.place(block, &listed.state, env, 1 + self.threads.count())
+        });
+        let placement = placement.flatten();
+        let is_alone = self.threads.is_empty() && placement.is_none();
+        if is_alone || block.transactions.len() < TRANSACTIONS_MIN {
             return None;
         }
         let (senders, listed) = (senders.share(), self.listed.clone());
         let listed_state = listed.as_ref().map(|listed| listed.state.clone());
-        let job = self.job(block, &senders, &env, listed_state);
+        let job = self.job(block, &senders, env, listed_state);
+        if let Some((placement, machines)) = placement.zip(self.machines) {
+            machines.post(&job, placement, &self.span);
+        }
         let posted = self.threads.post(job, self.span.clone());
-        let (block, conflict) = (block.clone(), None);
+        let (block, env, conflict) = (block.clone(), env.clone(), None);
         Some(Turns { posted, runner: Runner::default(), listed, block, senders, env, conflict })
     }
 
@@ -255,6 +272,9 @@ impl<'a> Turns<'a> {
             match job.turn(index) {
                 Turn::Ahead(result) => return Some(result),
                 Turn::Execute => return None,
+                Turn::Running if job.take_over_late(index) => {
+                    counter!(names::LEASED_TRANSACTIONS, "outcome" => "late").increment(1);
+                }
                 Turn::Running if job.help_to_look(&mut self.runner) => {}
                 Turn::Running if !may_help => job.wait(index),
                 Turn::Running => match job.claim() {
