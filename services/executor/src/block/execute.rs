@@ -176,13 +176,18 @@ fn run<R: StateReader>(
                 let environment = senders.environment(index, sender);
                 let transaction = Recovered::new_unchecked(transaction, sender);
                 let done = executor.execute_transaction((environment, transaction));
-                longest.note(index, began.elapsed(), false);
-                done.map_err(|error| {
+                let took = began.elapsed();
+                longest.note(index, took, false);
+                let gas = done.map_err(|error| {
                     failure(error, |error| {
                         let (rule, reason) = (transaction_rule(error), error.to_string());
                         BlockError::Transaction { index, sender, rule, reason }
                     })
-                })?
+                })?;
+                if let Some(turns) = &turns {
+                    turns.note_own(gas.tx_gas_used(), took);
+                }
+                gas
             }
         };
         if let Some(turns) = &turns {

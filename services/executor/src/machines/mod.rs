@@ -38,6 +38,7 @@ use crate::{
     metrics as names,
     state::listed::ListedState,
 };
+use alloy_eips::Encodable2718 as _;
 use alloy_evm::EvmEnv;
 use health::Role;
 use member::{Member, Work};
@@ -58,7 +59,7 @@ use tandem_actor::spawn;
 use tandem_chain::{Block, Receipt};
 use tandem_proto::{
     limits::TX_LIST_BYTES_MAX,
-    tx_executor::{Environment, TxExecutorApi},
+    tx_executor::{Environment, RangeTransaction, TxExecutorApi},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, warn};
@@ -247,6 +248,8 @@ impl Shared {
             self.changed.wait_for(&mut posted, wait);
         }
         if *seen == posted.number {
+            // A block that has ended is not kept.
+            posted.work.take_if(|work| work.job.is_closed());
             return None;
         }
         *seen = posted.number;
@@ -256,11 +259,6 @@ impl Shared {
     fn is_stopped(&self) -> bool {
         self.stopped.load(SeqCst)
     }
-
-    /// Forgets a block that has ended.
-    fn forget(&self, work: &Arc<Work>) {
-        self.posted.lock().work.take_if(|posted| Arc::ptr_eq(posted, work));
-    }
 }
 
 /// Returns a transaction in the form in which it travels.
@@ -268,9 +266,8 @@ fn transaction_of(
     block: &Block,
     senders: &SharedSenders,
     index: usize,
-) -> Option<tandem_proto::tx_executor::RangeTransaction> {
-    use alloy_eips::Encodable2718;
-    Some(tandem_proto::tx_executor::RangeTransaction {
+) -> Option<RangeTransaction> {
+    Some(RangeTransaction {
         index: u32::try_from(index).ok()?,
         bytes: block.transactions.get(index)?.encoded_2718().into(),
         sender: senders.get(index)?,

@@ -4,15 +4,18 @@
 //! turn, to execute it on the block's own state. Any thread may take it ahead of its turn, to
 //! execute it on the values known by then.
 
+mod leases;
+
 use super::{
     advice::{Advice, Gathered},
     experience::Experience,
     order::BlockOrder,
-    outcome::{Counts, Speculation, longest_lease, longest_wait},
+    outcome::{Counts, Speculation, longest_wait},
     reader::{Miss, Missed, Reader, read_together},
     status::{self, Claim, Statuses},
     sync::Sleeper,
 };
+use leases::Leases;
 use crate::state::{
     parent::{StateKey, StateValue},
     published::Position,
@@ -32,7 +35,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -50,8 +53,6 @@ const GUESS_GAS_MAX: u64 = 1_000_000;
 /// Wasted gas, beyond half of the gas of committed results, after which the engine neither waits
 /// nor executes ahead in this block.
 const WASTE_MAX: u64 = 2_000_000;
-/// Number of leases for each thread in which what is left would be done.
-const LEASES_LEFT: u64 = 3;
 /// Search for a transaction's reads: none so far.
 const UNKNOWN: u8 = 0;
 /// Search for a transaction's reads: predicted keys were noted.
@@ -85,9 +86,8 @@ pub struct Job {
     /// Whether transactions of the block before missed many values.
     missed_before: bool,
     wanted: Mutex<Vec<StateKey>>,
-    /// Time since the beginning, in µs and not 0, at which a transaction was given to a
-    /// tx-executor. 0 for all others.
-    leased: Box<[AtomicU32]>,
+    /// Transactions at tx-executors.
+    leases: Leases,
     /// Gas of committed results, and of results that did not hold.
     useful: AtomicU64,
     wasted: AtomicU64,
@@ -171,7 +171,7 @@ impl Job {
             missed_before,
             looked: block.transactions.iter().map(|_| AtomicU8::new(UNKNOWN)).collect(),
             wanted: Mutex::default(),
-            leased: block.transactions.iter().map(|_| AtomicU32::new(0)).collect(),
+            leases: Leases::of(block.transactions.len()),
             block,
             senders,
             env,
@@ -347,8 +347,11 @@ impl Job {
     /// the transaction back and returns the keys of its reads if they are not in memory.
     pub fn run(&self, runner: &mut Runner, index: usize) -> Vec<StateKey> {
         if !self.in_rounds {
-            let done = self.try_execute(&mut runner.evm, || self.evm(Miss::Read), index);
-            self.deliver(runner, index, done.map(Box::new));
+            let done = self.execute_here(runner, index);
+            if let Some(done) = &done {
+                self.note_own(done.outcome.result.result.tx_gas_used(), done.took);
+            }
+            self.deliver(runner, index, done);
             return Vec::new();
         }
         let (done, missed) = runner.guesser.execute(self, index, Self::execute);
@@ -357,6 +360,11 @@ impl Job {
             false => self.statuses.reopen(index),
         }
         missed
+    }
+
+    /// Executes a transaction on the caller's thread, and hands nothing over.
+    pub fn execute_here(&self, runner: &mut Runner, index: usize) -> Option<Box<Speculation>> {
+        self.try_execute(&mut runner.evm, || self.evm(Miss::Read), index).map(Box::new)
     }
 
     /// Creates an EVM on the parent's state and the block's published writes.
@@ -538,40 +546,6 @@ impl Job {
         if waiting("wait.ahead_ns", || self.statuses.wait(index, max)) {
             self.wasted.fetch_add(gas, SeqCst);
         }
-    }
-
-    /// Claims transactions for a tx-executor: the next ones with a fair share of the gas that is
-    /// left, for `executing` threads on all machines together. At most `count_max`.
-    pub fn lease(&self, executing: usize, count_max: usize) -> Vec<usize> {
-        // Shares shrink towards the end, so that no machine has one left when the others are done.
-        let share = |gas_left| gas_left / (LEASES_LEFT * executing.max(1) as u64);
-        let leased = self.statuses.claim_share(count_max, share);
-        let now = u32::try_from(self.started.elapsed().as_micros()).unwrap_or(u32::MAX).max(1);
-        leased.iter().for_each(|index| self.leased[*index].store(now, SeqCst));
-        leased
-    }
-
-    /// Notes that a thread of this process executes a leased transaction now.
-    pub fn end_lease(&self, index: usize) {
-        self.leased[index].store(0, SeqCst);
-    }
-
-    /// Returns whether a transaction is still to be executed where it was leased to.
-    pub fn is_wanted(&self, index: usize) -> bool {
-        self.statuses.is_wanted(index)
-    }
-
-    /// Returns the time that a tx-executor has left for a transaction, `None` if none has it.
-    pub fn lease_left(&self, index: usize) -> Option<Duration> {
-        let since = Some(self.leased[index].load(SeqCst)).filter(|since| *since != 0)?;
-        let max = longest_lease(self.block.transactions[index].gas_limit());
-        let since = Duration::from_micros(since.into());
-        Some((since + max).saturating_sub(self.started.elapsed()))
-    }
-
-    /// Takes over a transaction that a tx-executor has had for too long. Returns whether it did.
-    pub fn take_over_late(&self, index: usize) -> bool {
-        self.lease_left(index) == Some(Duration::ZERO) && self.statuses.take_over(index)
     }
 
     /// Records whether the engine could commit a result.

@@ -74,6 +74,7 @@ use status::Claim;
 use std::{
     cell::RefCell,
     sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
 };
 use tandem_chain::{Block, Header};
 use tandem_primitives::{B256, keccak256};
@@ -115,7 +116,8 @@ impl<'a> Ahead<'a> {
             machines.place(block, &listed.state, env, 1 + self.threads.count())
         });
         let placement = placement.flatten();
-        let is_alone = self.threads.is_empty() && placement.is_none();
+        // With a list and machines, the engine's own work is measured for the next placement.
+        let is_alone = self.threads.is_empty() && self.listed.as_ref().zip(self.machines).is_none();
         if is_alone || block.transactions.len() < TRANSACTIONS_MIN {
             return None;
         }
@@ -127,7 +129,8 @@ impl<'a> Ahead<'a> {
         }
         let posted = self.threads.post(job, self.span.clone());
         let (block, env, conflict) = (block.clone(), env.clone(), None);
-        Some(Turns { posted, runner: Runner::default(), listed, block, senders, env, conflict })
+        let (runner, machines) = (Runner::default(), self.machines);
+        Some(Turns { posted, runner, listed, machines, block, senders, env, conflict })
     }
 
     fn job(
@@ -179,6 +182,8 @@ pub struct Turns<'a> {
     runner: Runner,
     /// Access list that drove the block at its beginning.
     listed: Option<Listed>,
+    /// Other machines, which want to know how fast this one is.
+    machines: Option<&'a Machines>,
     block: Arc<Block>,
     senders: SharedSenders,
     env: EvmEnv,
@@ -242,6 +247,10 @@ impl<'a> Turns<'a> {
 
     /// Records the outcome in the current span and in the metrics.
     pub fn record(&self) {
+        if let Some(machines) = self.machines {
+            let (gas, took) = self.job().own_execution();
+            machines.note_local(gas, took);
+        }
         let (span, counts) = (Span::current(), &self.job().counts);
         span.record("listed", self.listed.is_some());
         if let Some(index) = self.conflict {
@@ -295,6 +304,11 @@ impl<'a> Turns<'a> {
     /// Notes whether the taken result is committed.
     pub fn judge(&self, index: usize, speculation: &Speculation, holds: bool) {
         self.job().judge(index, speculation, holds);
+    }
+
+    /// Notes gas that the engine executed at the turn of its transaction.
+    pub fn note_own(&self, gas: u64, took: Duration) {
+        self.job().note_own(gas, took);
     }
 
     /// Notes that a transaction was committed, in either way.

@@ -53,6 +53,8 @@ fn drive(case: &Case, list: &AccessList, threads: usize, seed: u64, far: bool) -
         predictor: None,
         in_rounds: true,
         listed: Some(listed),
+        machines: None,
+        foreign: Default::default(),
     };
     COUNTS.set([0; 3]);
     LEFT_AFTER.set(None);
