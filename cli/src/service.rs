@@ -129,7 +129,8 @@ pub struct GrpcArgs {
     #[arg(long = "grpc.addr", value_name = "IP", default_value = "127.0.0.1")]
     grpc_addr: IpAddr,
     /// Port to accept calls on, 0 for a free one [default: 9600 storage-writer, 9601
-    /// multiproof-worker, 9602 peer-table, 9603 blob-validator, 9604 peer-sessions]
+    /// multiproof-worker, 9602 peer-table, 9603 blob-validator, 9604 peer-sessions, 9605
+    /// tx-executor]
     #[arg(long = "grpc.port", value_name = "PORT")]
     grpc_port: Option<u16>,
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Flags of the services that this command sets, not the user.
-pub const OURS: [&str; 21] = [
+pub const OURS: [&str; 22] = [
     "datadir",
     "grpc.addr",
     "grpc.port",
@@ -26,6 +26,7 @@ pub const OURS: [&str; 21] = [
     "advertise",
     "executor-id",
     "blob-validator",
+    "tx-executor",
     "peer-table",
     "peer-sessions",
     "sessions.port",
@@ -138,7 +139,13 @@ impl Planner<'_> {
         for number in 1..=args.workers {
             let id = format!("worker-{number}");
             let own = [&calls[..], &["--worker-id".into(), (&id).into()]].concat();
-            workers.push(self.service("multiproof-worker", Some(&id), 2, own, &[])?);
+            let name = format!("multiproof-{id}");
+            workers.push(self.service("multiproof-worker", Some(&name), 2, own, &[])?);
+        }
+        let mut tx_executors = Vec::new();
+        for number in 1..=args.tx_executors {
+            let name = format!("tx-executor-{number}");
+            tx_executors.push(self.service("tx-executor", Some(&name), 1, Vec::new(), &[])?);
         }
         for worker in workers {
             calls.extend(["--worker".into(), at(worker)]);
@@ -152,6 +159,9 @@ impl Planner<'_> {
             calls.extend(["--peer-sessions".into(), at(calls_port)]);
             Some(port)
         };
+        for tx_executor in tx_executors {
+            calls.extend(["--tx-executor".into(), at(tx_executor)]);
+        }
         let summary = self.executor(args, calls)?;
         if !args.node.disables_discovery() {
             let mut own = [&datadir[..], &["--peer-table".into(), at(table)]].concat();
@@ -208,14 +218,14 @@ impl Planner<'_> {
     fn service(
         &mut self,
         command: &str,
-        id: Option<&str>,
+        name: Option<&str>,
         stage: u8,
         mut own: Vec<OsString>,
         but: &[&str],
     ) -> anyhow::Result<u16> {
         let port = self.free_port()?;
         own.extend(["--grpc.port".into(), port.to_string().into()]);
-        self.add(command, id, stage, own, but, vec![("grpc", port)])?;
+        self.add(command, name, stage, own, but, vec![("grpc", port)])?;
         Ok(port)
     }
 
@@ -223,7 +233,7 @@ impl Planner<'_> {
     fn add(
         &mut self,
         command: &str,
-        id: Option<&str>,
+        name: Option<&str>,
         stage: u8,
         own: Vec<OsString>,
         but: &[&str],
@@ -232,11 +242,13 @@ impl Planner<'_> {
         let service = self.program.find_subcommand(command).context("the command of a service")?;
         let mut arguments = vec![command.into()];
         arguments.extend(forwarded(service, self.matches, &[&OURS[..], but].concat()));
-        if let Some(url) = &self.nats {
+        // A tx-executor has nothing to tell, and no user there.
+        let uses_bus = command != "tx-executor";
+        if let Some(url) = self.nats.as_ref().filter(|_| uses_bus) {
             arguments.extend(["--nats".into(), url.into()]);
         }
         let mut unset = Vec::new();
-        if let Some(folder) = &self.nats_passwords {
+        if let Some(folder) = self.nats_passwords.as_ref().filter(|_| uses_bus) {
             let user = nats::user(command);
             let file = nats::password_file(folder, user);
             arguments.extend(["--nats.user".into(), user.into()]);
@@ -262,7 +274,7 @@ impl Planner<'_> {
         };
         ports.push(("metrics", metrics));
         arguments.extend(own);
-        let name = id.map_or_else(|| command.to_owned(), |id| format!("multiproof-{id}"));
+        let name = name.unwrap_or(command).to_owned();
         let (binary, log) = (self.binary.clone(), self.logs.join(format!("{name}.log")));
         let metrics = Some(metrics);
         self.roles.push(Role { name, binary, arguments, ports, metrics, log, stage, unset });

@@ -23,7 +23,7 @@ use tandem_proto::{
 use tandem_telemetry::BusyIntervals;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use tracing::{Span, debug};
+use tracing::{Span, debug, info_span};
 
 /// Longest wait for a client that does not take its results. It loses its stream then.
 const ROOM_MAX: Duration = Duration::from_secs(1);
@@ -133,7 +133,9 @@ pub fn run(
         if current.as_ref().is_none_or(|current| !Arc::ptr_eq(&current.block, &block)) {
             let Some(open) = block.open(execution) else { continue };
             let worker = open.worker();
-            current = Some(Current { block, worker });
+            let span = info_span!(parent: &block.span, "tx execution");
+            let busy = BusyIntervals::new(&span);
+            current = Some(Current { block, worker, span, busy });
         }
         if let Some(current) = &mut current {
             histogram!(names::WAIT_SECONDS).record(came.elapsed());
@@ -149,14 +151,15 @@ const IDLE: Duration = Duration::from_millis(500);
 struct Current {
     block: Arc<Block>,
     worker: Box<dyn BlockWorker>,
+    span: Span,
+    busy: BusyIntervals,
 }
 
 impl Current {
     fn execute(&mut self, transaction: &RangeTransaction) {
         let block = &self.block;
         let result: TxResult = {
-            let mut busy = BusyIntervals::new(&block.span);
-            let _working = (busy.enter(), block.span.enter());
+            let _working = (self.busy.enter(), self.span.enter());
             self.worker.execute(transaction)
         };
         let outcome = if result.outcome.is_some() { "executed" } else { "not_executed" };

@@ -6,6 +6,7 @@
 //!     ├─────── gRPC ──► blob-validator             discovery ── gRPC ──► peer-table
 //!     └─────── gRPC ──► peer-sessions ── gRPC ──► storage-writer, peer-table
 //!                            follower ── gRPC ──► storage-writer
+//!  executor ── gRPC ──► tx-executor
 //!
 //!  all ◄──── NATS, where there is one: events, who is alive, live settings ────► all
 //! ```
@@ -21,6 +22,7 @@ mod peer_sessions;
 mod process;
 mod services;
 mod standby;
+mod tx_executor;
 mod worker;
 
 pub use discovery::discovery;
@@ -31,4 +33,5 @@ pub use peer_sessions::{SessionsLinks, peer_sessions};
 pub use process::Process;
 pub(crate) use services::require_storage;
 pub use services::{blob_validator, peer_table, storage_writer};
+pub use tx_executor::tx_executor;
 pub use worker::{WorkerIdentity, multiproof_worker};
