@@ -3,9 +3,8 @@
 //! Accounts and slots are named by their place in the block's access list. See
 //! `tandem/tx_executor/v1/tx_executor.proto` for the numbering.
 
-use bytes::Bytes;
 use std::time::Duration;
-use tandem_primitives::{Account, Address, B256, U256};
+use tandem_primitives::{Account, Address, B256, Bytes, U256};
 
 /// Rules of the EVM that a tx-executor knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -18,9 +18,8 @@ use crate::{
         self, execute_blocks_request::Command, execute_blocks_response::Answer,
     },
 };
-use bytes::Bytes;
 use std::time::Duration;
-use tandem_primitives::Address;
+use tandem_primitives::{Address, Bytes};
 
 /// Command with its session.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,8 +39,12 @@ pub struct TxAnswer {
     pub reply: TxReply,
 }
 
+fn concat(codes: &[Bytes]) -> Vec<u8> {
+    codes.iter().flat_map(|code| code.iter().copied()).collect()
+}
+
 /// Reads an address.
-pub(super) fn address(bytes: &[u8]) -> Result<Address, Reason> {
+fn address(bytes: &[u8]) -> Result<Address, Reason> {
     let got = bytes.len() as u64;
     Address::try_from(bytes).map_err(|_| Reason::Length { expected: 20, got })
 }
@@ -66,13 +69,13 @@ impl From<Environment> for v1::Environment {
             fork: v1::Fork::Amsterdam.into(),
             chain_id,
             number,
-            beneficiary: Bytes::copy_from_slice(beneficiary.as_slice()),
+            beneficiary: beneficiary.to_vec().into(),
             timestamp,
             gas_limit,
             base_fee,
             prev_randao: hash_bytes(prev_randao),
             excess_blob_gas,
-            blob_gas_price: Bytes::copy_from_slice(&blob_gas_price.to_be_bytes()),
+            blob_gas_price: blob_gas_price.to_be_bytes().to_vec().into(),
             slot_number,
             blobs_per_tx_max,
         }
@@ -130,7 +133,7 @@ impl From<ParentValues> for v1::Values {
             slots: Some(number_list(slots.into_iter())),
             slot_count,
             code_sizes: codes.iter().map(|code| size(code.len())).collect(),
-            codes: codes.concat().into(),
+            codes: concat(&codes).into(),
             last,
         }
     }
@@ -190,7 +193,7 @@ impl TryFrom<v1::Range> for Vec<RangeTransaction> {
             let own = own.iter().map(Address::from);
             RangeTransaction {
                 index,
-                bytes: rest.split_to(size as usize),
+                bytes: rest.split_to(size as usize).into(),
                 sender: Address::from(sender),
                 authorities: own.map(|at| Some(at).filter(|at| !at.is_zero())).collect(),
             }
@@ -208,7 +211,7 @@ impl From<TxRequest> for v1::ExecuteBlocksRequest {
                 environment: Some(begin.environment.into()),
                 list_bytes: size(begin.list_bytes),
             }),
-            TxCommand::List(rlp) => Command::List(v1::ListPart { rlp }),
+            TxCommand::List(rlp) => Command::List(v1::ListPart { rlp: rlp.into() }),
             TxCommand::Values(values) => Command::Values(values.into()),
             TxCommand::Range(transactions) => Command::Range(transactions.into()),
             TxCommand::End => Command::End(v1::End {}),
@@ -228,7 +231,7 @@ impl TryFrom<v1::ExecuteBlocksRequest> for TxRequest {
             }
             Command::List(part) => {
                 at_most(TX_PART_BYTES, part.rlp.len()).at("execute_blocks.list.rlp")?;
-                TxCommand::List(part.rlp)
+                TxCommand::List(part.rlp.into())
             }
             Command::Values(values) => {
                 TxCommand::Values(values.try_into().at("execute_blocks.values")?)

@@ -9,7 +9,6 @@ use crate::{
     tx_executor::{LoadedAccount, LoadedSlot, TxGas, TxLog, TxOutcome},
     wire::tx_executor::v1,
 };
-use bytes::Bytes;
 use tandem_primitives::{Address, B256, U256};
 
 /// Bits of `Outcome.statuses` that have a meaning.
@@ -166,7 +165,7 @@ fn logs(wire: &v1::Outcome) -> Result<Vec<TxLog>, ConvertError> {
     let mut topics = items::<32>(&wire.log_topics).at("log_topics")?;
     count(total(&wire.log_topic_counts), topics.len()).at("log_topics")?;
     length(total(&wire.log_data_sizes), wire.log_data.len()).at("log_data")?;
-    let mut data: Bytes = wire.log_data.clone();
+    let mut data = wire.log_data.clone();
     let rows = addresses.iter().zip(&wire.log_topic_counts[..]).zip(&wire.log_data_sizes);
     let logs = rows.map(|((address, &topic_count), &size)| {
         let (own, behind) = topics.split_at(topic_count.into());
@@ -174,7 +173,7 @@ fn logs(wire: &v1::Outcome) -> Result<Vec<TxLog>, ConvertError> {
         TxLog {
             address: Address::from(address),
             topics: own.iter().map(B256::from).collect(),
-            data: data.split_to(size as usize),
+            data: data.split_to(size as usize).into(),
         }
     });
     Ok(logs.collect())

@@ -43,7 +43,7 @@ fn gas_of(result: &ExecutionResult<HaltReason>) -> TxGas {
     let gas = result.gas();
     TxGas {
         spent: gas.total_gas_spent(),
-        state: gas.state_gas_spent(),
+        state: gas.state_gas_spent_final(),
         refunded: gas.inner_refunded(),
         floor: gas.floor_gas(),
     }

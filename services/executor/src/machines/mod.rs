@@ -40,7 +40,7 @@ use crate::{
 };
 use alloy_eips::Encodable2718 as _;
 use alloy_evm::EvmEnv;
-use health::Role;
+pub use health::Role;
 use member::{Member, Work};
 use metrics::{counter, gauge};
 use parking_lot::{Condvar, Mutex};
@@ -126,6 +126,19 @@ impl Machines {
             members.push(member);
         }
         Ok(Self { members, shared, threads, local })
+    }
+
+    /// Takes all tx-executors for proven ones that are fast and near, and this process for a slow one.
+    #[cfg(test)]
+    pub fn trust(&self) {
+        self.note_local(1_000, Duration::from_secs(1));
+        self.members.iter().for_each(|member| member.trust());
+    }
+
+    /// Returns the role of each tx-executor.
+    #[cfg(test)]
+    pub fn roles(&self) -> Vec<Option<Role>> {
+        self.members.iter().map(|member| member.state(Instant::now()).role).collect()
     }
 
     /// Returns whether there is no tx-executor.

@@ -2,7 +2,7 @@
 
 use crate::{
     error::Error,
-    state::{StateReader as _, listed::ListedState, parent::ParentState},
+    state::{listed::ListedState, parent::ParentState},
 };
 use alloy_primitives::map::B256Set;
 use tandem_primitives::{Account, B256, Bytes, EMPTY_CODE_HASH, U256};
@@ -78,6 +78,6 @@ impl Values {
 
 /// Returns the size of a part in bytes, about.
 pub fn bytes_of(part: &ParentValues) -> usize {
-    let codes: usize = part.codes.iter().map(Bytes::len).sum();
+    let codes: usize = part.codes.iter().map(|code| code.len()).sum();
     part.accounts.len() * 45 + part.slots.len() * 17 + codes
 }

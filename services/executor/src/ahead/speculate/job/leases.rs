@@ -1,10 +1,10 @@
 //! Transactions of a block that tx-executors have.
 
-use super::{Job, Ordering::SeqCst};
+use super::Job;
 use crate::ahead::speculate::outcome::longest_lease;
 use alloy_consensus::Transaction as _;
 use std::{
-    sync::atomic::{AtomicU32, AtomicU64},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst},
     time::Duration,
 };
 

@@ -4,6 +4,7 @@
 mod blocks;
 mod far;
 mod listed;
+mod machines;
 mod schedules;
 mod state;
 
@@ -307,6 +308,6 @@ fn few_transactions_or_no_threads_are_executed_in_order() {
         };
         let senders = Senders::known(block.clone(), &case.signers);
         let env = crate::block::evm::evm_env(&case.spec, &block.header);
-        assert!(ahead.start(&block, &senders, env).is_none());
+        assert!(ahead.start(&block, &senders, &env).is_none());
     }
 }
