@@ -23,6 +23,7 @@ mod standby;
 mod stop;
 mod top;
 mod traces;
+mod tx_executors;
 
 use std::path::Path;
 

@@ -12,6 +12,7 @@ mod peer_table;
 mod round_trip;
 mod snap;
 mod statuses;
+mod tx_executor;
 mod workers;
 
 use bytes::Bytes;
