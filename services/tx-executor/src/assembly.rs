@@ -1,6 +1,6 @@
 //! Assembles a block from the messages of a stream. Knows neither threads nor the network.
 
-use bytes::{Bytes, BytesMut};
+use tandem_primitives::Bytes;
 use tandem_proto::{
     convert::TxRequest,
     limits::TX_LIST_BYTES_MAX,
@@ -72,7 +72,7 @@ enum Stage {
 struct Gathered {
     environment: Environment,
     list_bytes: usize,
-    list: BytesMut,
+    list: Vec<u8>,
     values: ParentValues,
     values_bytes: usize,
     held: Vec<RangeTransaction>,
@@ -104,7 +104,7 @@ impl Assembly {
         self.stage = Stage::Gathering(Box::new(Gathered {
             environment,
             list_bytes: list_bytes.min(TX_LIST_BYTES_MAX),
-            list: BytesMut::new(),
+            list: Vec::new(),
             values: ParentValues::default(),
             values_bytes: 0,
             held: Vec::new(),
@@ -149,7 +149,7 @@ impl Assembly {
             return Effect::Nothing;
         };
         let Gathered { environment, list, values, held, .. } = *gathered;
-        let values = Box::new(Values(BlockValues { environment, list: list.freeze(), values }));
+        let values = Box::new(Values(BlockValues { environment, list: list.into(), values }));
         Effect::Open { session: self.session, values, held }
     }
 

@@ -4,6 +4,7 @@
 //! turn, to execute it on the block's own state. Any thread may take it ahead of its turn, to
 //! execute it on the values known by then.
 
+mod guesser;
 mod leases;
 
 use super::{
@@ -11,10 +12,11 @@ use super::{
     experience::Experience,
     order::BlockOrder,
     outcome::{Counts, Speculation, longest_wait},
-    reader::{Miss, Missed, Reader, read_together},
+    reader::{Miss, Reader, read_together},
     status::{self, Claim, Statuses},
     sync::Sleeper,
 };
+use guesser::Guesser;
 use leases::Leases;
 use crate::state::{
     parent::{StateKey, StateValue},
@@ -25,10 +27,12 @@ use crate::{
     ahead::{predict::Predictor, senders::SharedSenders},
     block::evm::BlockEvm,
     error::Error,
+    metrics as names,
 };
 use alloy_consensus::Transaction as _;
 use alloy_evm::EvmEnv;
 use alloy_primitives::map::AddressMap;
+use metrics::counter;
 use parking_lot::Mutex;
 use revm::context::{TxEnv, result::EVMError};
 use std::{
@@ -105,34 +109,6 @@ pub struct Runner {
 
 /// EVM for transactions ahead of their turn.
 pub type AheadEvm<'y> = BlockEvm<Recorder<Reader<'y>>>;
-
-/// Execution that takes guesses for what is not in memory.
-#[derive(Default)]
-struct Guesser {
-    evm: Option<AheadEvm<'static>>,
-    missed: Missed,
-}
-
-impl Guesser {
-    /// Executes a transaction. Returns its result, which is worthless unless the list of missed keys
-    /// is empty.
-    fn execute(
-        &mut self,
-        job: &Job,
-        index: usize,
-        execute: impl FnOnce(&Job, &mut AheadEvm<'_>, usize) -> Option<Speculation>,
-    ) -> (Option<Speculation>, Vec<StateKey>) {
-        let missed = self.missed.clone();
-        let done = job.catch(&mut self.evm, || job.evm(Miss::Guess(missed)), index, execute);
-        let missed = self.missed.take();
-        if !missed.is_empty()
-            && let Some(evm) = &mut self.evm
-        {
-            evm.database().forget();
-        }
-        (done, missed)
-    }
-}
 
 /// State of a transaction at its turn.
 pub type Turn = status::Turn<Speculation>;
@@ -540,7 +516,9 @@ impl Job {
         }
         let (max, gas) = longest_wait(self.is_listed(), self.in_rounds);
         if let Some(left) = self.lease_left(index) {
-            waiting("wait.ahead_ns", || self.statuses.wait(index, left));
+            if waiting("wait.ahead_ns", || self.statuses.wait(index, left)) {
+                counter!(names::LEASED_TRANSACTIONS, "outcome" => "late").increment(1);
+            }
             return;
         }
         if waiting("wait.ahead_ns", || self.statuses.wait(index, max)) {
