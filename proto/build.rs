@@ -11,6 +11,7 @@ const FILES: [&str; 7] = [
     "tandem/peer_table/v1/peer_table.proto",
     "tandem/storage_writer/v1/storage_writer.proto",
     "tandem/tx_pool/v1/tx_pool.proto",
+    "tandem/tx_executor/v1/tx_executor.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -41,6 +41,9 @@ pub struct Args {
     /// copies are in `followers` in the data directory
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=16))]
     followers: u16,
+    /// Number of tx-executor processes, which execute transactions of blocks with access lists
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=16))]
+    tx_executors: u16,
     /// Directory of the log files, one for each process [default: logs in the data directory]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,

@@ -20,6 +20,10 @@ pub struct Args {
     /// [default: workers announced over NATS]
     #[arg(long = "worker", value_name = "URL", value_delimiter = ',')]
     workers: Vec<String>,
+    /// A tx-executor that executes transactions of blocks with access lists, beside this process; may be
+    /// given several times, or with commas between them [default: none]
+    #[arg(long = "tx-executor", value_name = "URL", value_delimiter = ',')]
+    tx_executors: Vec<String>,
     /// A blob-validator that verifies blobs; may be given several times, or with commas between
     /// them. A name with several addresses stands for several validators, which share the work
     /// [default: http://127.0.0.1:9603, https with --tls.ca]
@@ -53,6 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.service.load()?;
     args.policies.apply(&mut config.policies)?;
     args.engine.apply(&mut config.executor);
+    config.executor.tx_executors.extend(args.tx_executors);
     let ports = args.engine.ports(Path::new(""), None);
     let mut blob_validators = args.blob_validators;
     if blob_validators.is_empty() {
@@ -72,7 +77,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let calls = [&links.storage_writer].into_iter().chain(&links.workers);
     let calls = calls.chain(&links.blob_validators).chain(&links.peer_sessions);
-    let calls = calls.chain(&links.tx_pool);
+    let calls = calls.chain(&links.tx_pool).chain(&config.executor.tx_executors);
     let calls: Vec<_> = calls.cloned().collect();
     args.service.calling(calls).run(config, async move |process, config| {
         role::executor(process, config, &ports, &links, identity, client_info()).await

@@ -44,6 +44,7 @@ mod storage_writer;
 mod target;
 mod telemetry;
 mod top;
+mod tx_executor;
 mod tx_pool;
 mod verify;
 
@@ -106,6 +107,8 @@ enum Command {
     Discovery(discovery::Args),
     /// Run the Engine API and the EVM in a process of their own, or stand by for another one
     Executor(executor::Args),
+    /// Execute transactions of blocks for an executor on another machine
+    TxExecutor(tx_executor::Args),
     /// Keep a verified copy of a leader's chain without executing it, and serve JSON-RPC from it
     Follower(follower::Args),
     /// Ask a service on this machine whether it is ready
@@ -160,6 +163,7 @@ impl Command {
             | Self::TxPool(_)
             | Self::Discovery(_)
             | Self::Executor(_)
+            | Self::TxExecutor(_)
             | Self::Follower(_)
             | Self::Secrets(_)
             | Self::Certificates(_)
@@ -209,6 +213,7 @@ fn main() -> ExitCode {
         Command::TxPool(args) => tx_pool::run(args),
         Command::Discovery(args) => discovery::run(args),
         Command::Executor(args) => executor::run(args),
+        Command::TxExecutor(args) => tx_executor::run(args),
         Command::Follower(args) => follower::run(args),
         Command::Health(args) => health::run(args),
         Command::Secrets(args) => secrets::run(&args),

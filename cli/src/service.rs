@@ -130,7 +130,7 @@ pub struct GrpcArgs {
     grpc_addr: IpAddr,
     /// Port to accept calls on, 0 for a free one [default: 9600 storage-writer, 9601
     /// multiproof-worker, 9602 peer-table, 9603 blob-validator, 9604 peer-sessions, 9605
-    /// tx-pool]
+    /// tx-pool, 9606 tx-executor]
     #[arg(long = "grpc.port", value_name = "PORT")]
     grpc_port: Option<u16>,
 }

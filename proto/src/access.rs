@@ -22,6 +22,8 @@ pub const PEER_SESSIONS: &str = "peer-sessions";
 pub const TX_POOL: &str = "tx-pool";
 /// Role of a process that keeps a copy of the chain and of its state.
 pub const FOLLOWER: &str = "follower";
+/// Role of a process that executes transactions for an executor.
+pub const TX_EXECUTOR: &str = "tx-executor";
 /// Role of people with a gRPC tool. They may look, and report the number of connected peers.
 pub const OPERATOR: &str = "operator";
 
@@ -36,6 +38,7 @@ pub const ROLES: [&str; 10] = [
     PEER_SESSIONS,
     TX_POOL,
     FOLLOWER,
+    TX_EXECUTOR,
     OPERATOR,
 ];
 
@@ -56,13 +59,14 @@ const BLOBS: &str = "tandem.blob_validator.v1.BlobValidator";
 const SESSIONS: &str = "tandem.peer_sessions.v1.PeerSessions";
 const PEERS: &str = "tandem.peer_table.v1.PeerTable";
 const POOL: &str = "tandem.tx_pool.v1.TxPool";
+const TRANSACTIONS: &str = "tandem.tx_executor.v1.TxExecutor";
 
 const fn rule(service: &'static str, method: &'static str, roles: &'static [&'static str]) -> Rule {
     Rule { service, method, roles }
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 50] = [
+pub const RULES: [Rule; 51] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -132,6 +136,7 @@ pub const RULES: [Rule; 50] = [
     rule(POOL, "ListBest", &[EXECUTOR, OPERATOR]),
     rule(POOL, "ListContent", &[EXECUTOR, OPERATOR]),
     rule(POOL, "NoteSync", &[EXECUTOR]),
+    rule(TRANSACTIONS, "ExecuteBlocks", &[EXECUTOR]),
 ];
 
 /// Returns whether a certificate of this role may call this method of this service. Unknown methods

@@ -32,5 +32,6 @@ pub mod peer_table;
 pub mod snap;
 pub mod storage;
 pub mod sync;
+pub mod tx_executor;
 pub mod tx_pool;
 pub mod wire;

@@ -152,3 +152,16 @@ pub const ENDPOINT_BYTES_MAX: usize = 256;
 
 /// Allowed time between two heartbeats of a worker, in ms.
 pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
+
+/// Maximum size in bytes of a message from or to tx-executor.
+pub const TX_MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Size in bytes at which an access list, or the values of a block, continue in another message to
+/// tx-executor.
+pub const TX_PART_BYTES: usize = 1 << 20;
+
+/// Maximum size in bytes of the access list of a block that tx-executor executes.
+pub const TX_LIST_BYTES_MAX: usize = 32 << 20;
+
+/// Maximum number of transactions in one message to tx-executor.
+pub const TX_RANGE_MAX: usize = 256;

@@ -68,3 +68,11 @@ pub mod tx_pool {
         tonic::include_proto!("tandem.tx_pool.v1");
     }
 }
+
+/// Package `tandem.tx_executor`.
+pub mod tx_executor {
+    /// Version 1.
+    pub mod v1 {
+        tonic::include_proto!("tandem.tx_executor.v1");
+    }
+}

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Flags of the services that this command sets, not the user.
-pub const OURS: [&str; 23] = [
+pub const OURS: [&str; 24] = [
     "datadir",
     "grpc.addr",
     "grpc.port",
@@ -26,6 +26,7 @@ pub const OURS: [&str; 23] = [
     "advertise",
     "executor-id",
     "blob-validator",
+    "tx-executor",
     "peer-table",
     "peer-sessions",
     "tx-pool",
@@ -148,6 +149,11 @@ impl Planner<'_> {
         for number in 1..=args.followers {
             self.follower(args, number, at(storage))?;
         }
+        let mut tx_executors = Vec::new();
+        for number in 1..=args.tx_executors {
+            let name = format!("tx-executor-{number}");
+            tx_executors.push(self.service("tx-executor", Some(&name), 1, Vec::new(), &[])?);
+        }
         for worker in workers {
             calls.extend(["--worker".into(), at(worker)]);
         }
@@ -165,6 +171,9 @@ impl Planner<'_> {
         let own = datadir.iter().cloned().chain(own).collect();
         let pool = self.service("tx-pool", None, 3, own, &[])?;
         calls.extend(["--tx-pool".into(), at(pool)]);
+        for tx_executor in tx_executors {
+            calls.extend(["--tx-executor".into(), at(tx_executor)]);
+        }
         let summary = self.executor(args, calls)?;
         if !args.node.disables_discovery() {
             let mut own = [&datadir[..], &["--peer-table".into(), at(table)]].concat();
@@ -262,13 +271,14 @@ impl Planner<'_> {
         let service = self.program.find_subcommand(command).context("the command of a service")?;
         let mut arguments = vec![command.into()];
         arguments.extend(forwarded(service, self.matches, &[&OURS[..], but].concat()));
-        // A follower hears and says nothing on the bus.
-        let is_needed = command != "follower";
-        if let Some(url) = self.nats.as_ref().filter(|_| is_needed) {
+        // A follower hears and says nothing on the bus; a tx-executor has nothing to tell, and no user
+        // there.
+        let uses_bus = !matches!(command, "follower" | "tx-executor");
+        if let Some(url) = self.nats.as_ref().filter(|_| uses_bus) {
             arguments.extend(["--nats".into(), url.into()]);
         }
         let mut unset = Vec::new();
-        if let Some(folder) = self.nats_passwords.as_ref().filter(|_| is_needed) {
+        if let Some(folder) = self.nats_passwords.as_ref().filter(|_| uses_bus) {
             let user = nats::user(command);
             let file = nats::password_file(folder, user);
             arguments.extend(["--nats.user".into(), user.into()]);

@@ -24,6 +24,7 @@ mod standby;
 mod stop;
 mod top;
 mod traces;
+mod tx_executors;
 mod tx_pool;
 
 use std::path::Path;

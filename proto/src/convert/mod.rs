@@ -25,6 +25,8 @@ mod status;
 mod storage;
 mod storage_answers;
 mod trie;
+mod tx_executor;
+mod tx_outcome;
 mod tx_pool;
 mod update_parts;
 
@@ -36,5 +38,6 @@ pub use multiproof::{Command, SessionAnswer, SessionCommand};
 pub use status::ERROR_METADATA;
 pub use storage::EpochRequest;
 pub use trie::TrieDiffParts;
+pub use tx_executor::{TxAnswer, TxRequest};
 pub use tx_pool::ContentParts;
 pub use update_parts::UpdateParts;

@@ -13,6 +13,7 @@ mod peer_table;
 mod round_trip;
 mod snap;
 mod statuses;
+mod tx_executor;
 mod tx_pool;
 mod workers;
 

@@ -36,6 +36,8 @@ pub struct Config {
     pub tx_pool: tandem_tx_pool::Config,
     /// `[follower]`: how close a follower keeps to its leader
     pub follower: tandem_follower::Config,
+    /// `[tx_executor]`: threads and memory of a tx-executor
+    pub tx_executor: tandem_tx_executor::Config,
     /// `[tls]`: the certificates that identify services to each other over gRPC
     pub tls: TlsConfig,
     /// `[traces]`: which traces are exported

@@ -40,6 +40,7 @@ mod sessions;
 mod start;
 mod sync;
 mod traces;
+mod tx_executors;
 
 pub use check::check;
 pub use config::{Config, ConfigError, Ports};

@@ -8,6 +8,7 @@ use crate::{
     secret,
     sessions::{LOOK_EVERY, Sessions, Surroundings},
     sync::start_sync,
+    tx_executors,
 };
 use std::{io, net::SocketAddr, sync::Arc};
 use tandem_actor::Running;
@@ -32,6 +33,7 @@ use tandem_storage_writer::{Report, StorageWriter};
 use tandem_sync::BlockSync;
 use tandem_telemetry::Telemetry;
 use tandem_tx_pool::TxPool;
+use tokio::runtime;
 use tracing::warn;
 
 /// Reason why a cluster did not start.
@@ -64,6 +66,14 @@ pub enum Error {
     /// The executor has no worker.
     #[error("an executor needs a worker: the address of one, or an event bus to hear of them")]
     NoWorker,
+    /// The executor has more tx-executors than it can have.
+    #[error("`executor.tx_executors` has {count} addresses, at most {max} are possible")]
+    TxExecutors {
+        /// Number of addresses.
+        count: usize,
+        /// Maximum number.
+        max: usize,
+    },
     /// The name of a worker is invalid.
     #[error(transparent)]
     WorkerId(#[from] tandem_membership::IdError),
@@ -154,7 +164,7 @@ impl Cluster {
         let tls = config.tls;
         let access = Access::new(&config.executor);
         let metrics_port_moves = config.metrics_port_moves;
-        let process = Process::unwatched(Bus::default());
+        let mut process = Process::unwatched(Bus::default());
         let (bus, fatal) = (process.bus().clone(), process.fatal().clone());
         let on_persisted = persisted(bus.clone());
         let policies = LivePolicies::new(config.policies);
@@ -177,6 +187,14 @@ impl Cluster {
                 fatal: fatal.clone(),
             },
         )?;
+        let urls = &config.executor.tx_executors;
+        let tx_executors = if urls.is_empty() {
+            Vec::new()
+        } else {
+            let identity = process.identify(access::EXECUTOR, &tls)?;
+            let runtime = runtime::Handle::try_current().map_err(io::Error::other)?;
+            tx_executors::connect(urls, &identity, &runtime)?
+        };
         let executor = Executor::start(
             config.executor,
             tandem_executor::Deps {
@@ -186,6 +204,7 @@ impl Cluster {
                 blobs: blobs.clone(),
                 bus: bus.clone(),
                 policies,
+                tx_executors,
                 fatal: fatal.clone(),
             },
         )?;

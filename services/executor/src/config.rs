@@ -20,6 +20,10 @@ pub struct Config {
     /// Number of threads that execute transactions ahead of their turn, besides the engine's
     /// thread. 0 disables this. A quarter to half of the cores is sensible.
     pub prewarm_threads: usize,
+    /// Addresses of tx-executors, such as `http://10.0.0.7:9606`, at most 64. They execute
+    /// transactions of blocks with access lists beside this process, where that is measured to be
+    /// faster. None by default.
+    pub tx_executors: Vec<String>,
     /// Whether slots that calls are likely to read are read together before they execute. By
     /// default while a call of storage-writer takes long, as it does in another process or on a
     /// disk: reads from memory are too cheap for this to pay off.
@@ -73,6 +77,7 @@ impl Default for Config {
             persist_depth: 16,
             unfinalized_blocks_max: 128,
             prewarm_threads: prewarm_threads(),
+            tx_executors: Vec::new(),
             predict_reads: None,
             cache_accounts: 500_000,
             cache_slots: 2_000_000,

@@ -30,6 +30,7 @@ mod config;
 mod engine;
 mod error;
 mod handle;
+pub mod machines;
 mod metrics;
 mod queries;
 mod reads;

@@ -13,6 +13,11 @@ pub const INVALID: &str = "tandem_executor_invalid_blocks_total";
 pub const READS: &str = "tandem_executor_state_reads_total";
 pub const SPECULATED: &str = "tandem_executor_speculated_transactions_total";
 pub const ACCESS_LISTS: &str = "tandem_executor_access_lists_total";
+pub const LEASED_TRANSACTIONS: &str = "tandem_executor_leased_transactions_total";
+pub const LEASES: &str = "tandem_executor_leases_total";
+pub const LEASE_BYTES: &str = "tandem_executor_lease_bytes_total";
+pub const TX_EXECUTORS: &str = "tandem_executor_tx_executors";
+pub const TX_EXECUTOR_FAILURES: &str = "tandem_executor_tx_executor_failures_total";
 pub const READ_AHEAD: &str = "tandem_executor_read_ahead_total";
 pub const ROUNDS: &str = "tandem_executor_read_rounds";
 pub const ROUND_KEYS: &str = "tandem_executor_read_round_keys";
@@ -98,6 +103,17 @@ pub fn describe() {
         Unit::Count,
         "Values that blocks name, read into the cache before they execute, by kind"
     );
+    let text = "Transactions leased to tx-executors, by outcome: executed, compared, not_executed, \
+        unanswered, late; and repeated_block for each block executed again without them";
+    describe_counter!(LEASED_TRANSACTIONS, Unit::Count, text);
+    describe_counter!(LEASES, Unit::Count, "Leases of transactions to tx-executors");
+    let text = "Lists, values and transactions sent to tx-executors, before encoding";
+    describe_counter!(LEASE_BYTES, Unit::Bytes, text);
+    let text =
+        "Tx-executors by state: used by the newest block; active, by their number in the settings";
+    describe_gauge!(TX_EXECUTORS, Unit::Count, text);
+    let text = "Failures of tx-executors: late, lost, refused, silent, wrong";
+    describe_counter!(TX_EXECUTOR_FAILURES, Unit::Count, text);
     describe_counter!(
         ROOT_RETRIES,
         Unit::Count,

@@ -183,6 +183,7 @@ fn start_services(
         storage: storage.clone(),
         proof,
         own_proof: workers.clone(),
+        tx_executors: Vec::new(),
         blobs,
         bus,
         policies,

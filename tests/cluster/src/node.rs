@@ -50,6 +50,13 @@ impl Node {
         Self::start_in(TempDir::new().unwrap(), genesis).await
     }
 
+    /// Like [`Node::start_from`], with these settings instead of the defaults.
+    pub async fn start_from_with(genesis: &Path, config: Config) -> Self {
+        let folder = TempDir::new().unwrap();
+        Self::init(&folder, genesis).await;
+        Self::open_with(folder, config).await
+    }
+
     /// Like [`Node::start`], with these settings instead of the defaults.
     pub async fn start_with(genesis_json: &str, config: Config) -> Self {
         let folder = TempDir::new().unwrap();

@@ -13,10 +13,12 @@ mod figure;
 mod flood;
 mod followers;
 mod geth;
+mod machines;
 mod network;
 mod node;
 mod operations;
 mod pool;
+mod quota;
 mod repairs;
 mod rounds;
 mod seeing;
@@ -76,6 +78,8 @@ enum Topic {
     Seeing,
     /// Blocks with access lists: speed with and without them, wrong ones
     Amsterdam,
+    /// Blocks with access lists on several machines, imitated by shares of a processor
+    Machines,
     /// Peers: packets of discovery, and sync
     Network,
     /// Blocks from the pool: judged by geth, beside geth's own; newPayload in a flood
@@ -136,6 +140,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Topic::Amsterdam => {
             report.head(seed, quick);
             amsterdam::measure(&setting, geth.as_deref(), &mut report);
+        }
+        Topic::Machines => {
+            report.head(seed, quick);
+            machines::measure(&setting, &mut report);
         }
         Topic::Network => {
             report.head(seed, quick);

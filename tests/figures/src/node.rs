@@ -94,6 +94,41 @@ impl Node {
         Ok(node)
     }
 
+    /// Starts a node of any kind with further flags.
+    ///
+    /// # Errors
+    /// As for [`Node::start`].
+    pub fn start_with_flags(
+        kind: Kind,
+        binary: &Path,
+        genesis: &Path,
+        flags: Vec<String>,
+    ) -> anyhow::Result<Self> {
+        let mut node = Self::new(binary, genesis, "")?;
+        (node.kind, node.flags) = (kind, flags);
+        node.restart()?;
+        Ok(node)
+    }
+
+    /// Returns the processes of the node that do its work: those that a cluster has started, or the
+    /// only one.
+    ///
+    /// # Errors
+    /// If the node does not run, or its log lists no processes.
+    pub fn processes(&self) -> anyhow::Result<Vec<u32>> {
+        let own = self.child.as_ref().context("the node does not run")?.id();
+        if self.kind != Kind::Six {
+            return Ok(vec![own]);
+        }
+        let log = self.log();
+        let table = log.lines().skip_while(|line| !line.starts_with("process "));
+        let rows = table.skip(1).take_while(|line| !line.starts_with("ready"));
+        let ids = rows.filter_map(|row| row.split_whitespace().nth(1)?.parse().ok());
+        let ids: Vec<_> = ids.collect();
+        ensure!(!ids.is_empty(), "the log lists no processes");
+        Ok(ids)
+    }
+
     /// Starts a node that finds others on loopback and holds sessions with them, with further flags.
     ///
     /// # Errors
@@ -107,22 +142,6 @@ impl Node {
         let mut node = Self::new(binary, genesis, config)?;
         node.has_peers = true;
         node.flags = flags;
-        node.restart()?;
-        Ok(node)
-    }
-
-    /// Starts `tandem cluster` with further flags.
-    ///
-    /// # Errors
-    /// As for [`Node::start`].
-    pub fn start_cluster(
-        binary: &Path,
-        genesis: &Path,
-        config: &str,
-        flags: Vec<String>,
-    ) -> anyhow::Result<Self> {
-        let mut node = Self::new(binary, genesis, config)?;
-        (node.kind, node.flags) = (Kind::Six, flags);
         node.restart()?;
         Ok(node)
     }

@@ -65,6 +65,7 @@ pub fn capture(runtime: &Runtime) -> (Arc<StorageWriter>, Vec<Seen>) {
         storage: storage.clone(),
         proof: Arc::new(Hooked::new(inner.clone(), notes.clone())),
         own_proof: inner.clone(),
+        tx_executors: Vec::new(),
         blobs,
         bus,
         policies: LivePolicies::default(),

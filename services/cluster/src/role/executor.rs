@@ -13,6 +13,7 @@ use crate::{
     public::PublicReactor,
     secret,
     sync::start_sync,
+    tx_executors,
 };
 use axum::Router;
 use std::{
@@ -291,6 +292,8 @@ impl Services {
             }
             None => None,
         };
+        let urls = &config.executor.tx_executors;
+        let tx_executors = tx_executors::connect(urls, &identity, &runtime)?;
         let policies = LivePolicies::new(config.policies);
         let (proof, local) = fleet(process, config, links, identity, &storage, &policies)?;
         let deps = Deps {
@@ -300,6 +303,7 @@ impl Services {
             blobs,
             bus: process.bus().clone(),
             policies,
+            tx_executors,
             fatal: process.fatal().clone(),
         };
         Ok(Self { storage, local, sessions, pool, deps })

@@ -7,6 +7,7 @@
 //!     ├─────── gRPC ──► peer-sessions ── gRPC ──► storage-writer, peer-table
 //!     └─────── gRPC ──► tx-pool ── gRPC ──► storage-writer, blob-validator, peer-sessions
 //!                            follower ── gRPC ──► storage-writer
+//!  executor ── gRPC ──► tx-executor
 //!
 //!  all ◄──── NATS, where there is one: events, who is alive, live settings ────► all
 //! ```
@@ -22,6 +23,7 @@ mod peer_sessions;
 mod process;
 mod services;
 mod standby;
+mod tx_executor;
 mod tx_pool;
 mod worker;
 
@@ -33,5 +35,6 @@ pub use peer_sessions::{SessionsLinks, peer_sessions};
 pub use process::Process;
 pub(crate) use services::require_storage;
 pub use services::{blob_validator, peer_table, storage_writer};
+pub use tx_executor::tx_executor;
 pub use tx_pool::{PoolLinks, tx_pool};
 pub use worker::{WorkerIdentity, multiproof_worker};

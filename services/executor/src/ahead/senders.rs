@@ -138,27 +138,46 @@ impl SharedSenders {
     /// # Panics
     /// Panics if the block has no transaction at this position.
     pub fn environment(&self, index: usize, sender: Address) -> TxEnv {
-        match &self.0.block.transactions[index] {
-            Transaction::Eip7702(signed) => {
-                let authorities = self.0.first[index] + 1..;
-                let recovered = |(number, authorization): (usize, &SignedAuthorization)| {
-                    let authority = self.0.wait(number).map(RecoveredAuthority::Valid);
+        environment_of(&self.0.block.transactions[index], sender, self.authorities(index))
+    }
+
+    /// Returns the signers of a transaction's authorizations. `None` means an invalid signature.
+    ///
+    /// # Panics
+    /// Panics if the block has no transaction at this position.
+    pub fn authorities(&self, index: usize) -> impl Iterator<Item = Option<Address>> + '_ {
+        let count = self.0.block.transactions[index].authorization_list().map_or(0, <[_]>::len);
+        let first = self.0.first[index] + 1;
+        (first..first + count).map(|number| self.0.wait(number))
+    }
+}
+
+/// Returns a transaction as input of the EVM, with its sender and the signers of its authorizations.
+pub fn environment_of(
+    transaction: &Transaction,
+    sender: Address,
+    authorities: impl Iterator<Item = Option<Address>>,
+) -> TxEnv {
+    match transaction {
+        Transaction::Eip7702(signed) => {
+            let recovered =
+                |(authority, authorization): (Option<Address>, &SignedAuthorization)| {
+                    let authority = authority.map(RecoveredAuthority::Valid);
                     Either::Right(RecoveredAuthorization::new_unchecked(
                         authorization.inner().clone(),
                         // The EVM skips an invalid authority.
                         authority.unwrap_or(RecoveredAuthority::Invalid),
                     ))
                 };
-                TxEnv {
-                    authorization_list: authorities
-                        .zip(&signed.tx().authorization_list)
-                        .map(recovered)
-                        .collect(),
-                    ..without_authorizations(signed.tx(), sender)
-                }
+            TxEnv {
+                authorization_list: authorities
+                    .zip(&signed.tx().authorization_list)
+                    .map(recovered)
+                    .collect(),
+                ..without_authorizations(signed.tx(), sender)
             }
-            transaction => TxEnv::from_recovered_tx(transaction, sender),
         }
+        transaction => TxEnv::from_recovered_tx(transaction, sender),
     }
 }
 

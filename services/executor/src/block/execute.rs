@@ -144,7 +144,7 @@ fn run<R: StateReader>(
     // Only after the merge. Execution ahead does not support a root per transaction (before
     // Byzantium), Constantinople's EVM, or the rules about empty accounts (before EIP-161).
     let ahead = ahead.filter(|_| fork >= Fork::Paris);
-    let mut turns = ahead.and_then(|ahead| ahead.start(block, senders, evm_env(spec, header)));
+    let mut turns = ahead.and_then(|ahead| ahead.start(block, senders, &evm_env(spec, header)));
     publish_next(&mut executor, turns.as_ref(), 0);
     if let Some(listed) = turns.as_ref().and(ahead).and_then(|ahead| ahead.listed.as_ref()) {
         // Without the parent's accounts, the block streams its changes as if there were no list.
@@ -176,13 +176,18 @@ fn run<R: StateReader>(
                 let environment = senders.environment(index, sender);
                 let transaction = Recovered::new_unchecked(transaction, sender);
                 let done = executor.execute_transaction((environment, transaction));
-                longest.note(index, began.elapsed(), false);
-                done.map_err(|error| {
+                let took = began.elapsed();
+                longest.note(index, took, false);
+                let gas = done.map_err(|error| {
                     failure(error, |error| {
                         let (rule, reason) = (transaction_rule(error), error.to_string());
                         BlockError::Transaction { index, sender, rule, reason }
                     })
-                })?
+                })?;
+                if let Some(turns) = &turns {
+                    turns.note_own(gas.tx_gas_used(), took);
+                }
+                gas
             }
         };
         if let Some(turns) = &turns {
@@ -330,6 +335,9 @@ fn commit_ahead<'a, R: StateReader>(
             turns.leave_list(ahead, index, state);
         }
         return Ok(None);
+    }
+    if let Some((ahead, machine)) = ahead.zip(speculation.executed_by) {
+        ahead.foreign.borrow_mut().push((index, machine));
     }
     // The result is published already.
     state.publish(None);

@@ -19,6 +19,7 @@ use crate::{
     chain::Chain,
     config::Config,
     error::Error,
+    machines::Machines,
     status::{Condemned, ForkchoiceState, PayloadStatus},
 };
 use alloy_primitives::map::B256Map;
@@ -36,6 +37,7 @@ use tandem_proto::{
     event::{CHAIN_PERSISTED, ChainEvent},
     multiproof::ProofApi,
     storage::{Epoch, StorageApi},
+    tx_executor::TxExecutorApi,
 };
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -80,6 +82,8 @@ pub struct Deps {
     pub bus: Bus,
     /// Policies for forwarding changes and receipts; loaded when a block begins.
     pub policies: LivePolicies,
+    /// Processes that execute transactions of blocks with access lists, beside this one.
+    pub tx_executors: Vec<Arc<dyn TxExecutorApi>>,
     /// Cancelled when one of the executor's threads panics.
     pub fatal: CancellationToken,
 }
@@ -93,6 +97,8 @@ pub struct Engine {
     persisted: Subscription,
     epoch: Epoch,
     prewarmers: Prewarmers,
+    /// The tx-executors, `None` without any.
+    machines: Option<Machines>,
     prediction: Prediction,
     invalid: Invalid,
     /// Tells the builder when the engine is at work.
@@ -130,12 +136,15 @@ impl Engine {
         built: Arc<BuiltBlocks>,
     ) -> Result<(Self, Arc<Chain>), Error> {
         // RPC and builder handle the blobs: the engine only checks versioned hashes.
-        let Deps { storage, proof, own_proof, blobs: _, bus, policies, fatal } = deps;
+        let Deps { storage, proof, own_proof, blobs: _, bus, policies, tx_executors, fatal } = deps;
         let persisted = bus.subscribe(CHAIN_PERSISTED);
         let epoch = storage.acquire_epoch(&config.name)?;
         let chain = Arc::new(Chain::open(&config, storage.clone())?);
         let prewarmers = Prewarmers::start(config.prewarm_threads, &fatal);
         let prewarmers = prewarmers.map_err(Error::thread("prewarm"))?;
+        let machines =
+            Machines::start(tx_executors, &fatal).map_err(Error::thread("tx-executor"))?;
+        let machines = Some(machines).filter(|machines| !machines.is_empty());
         let invalid = Invalid::new(config.invalid_blocks);
         let mut engine = Self {
             chain: chain.clone(),
@@ -146,6 +155,7 @@ impl Engine {
             persisted,
             epoch,
             prewarmers,
+            machines,
             prediction,
             invalid,
             turn,

@@ -17,6 +17,7 @@ use crate::{
     },
     builder::BlockResult,
     error::Error,
+    machines::ForeignResults,
     metrics as names,
     state::{
         BlockState,
@@ -28,6 +29,7 @@ use crate::{
 use alloy_consensus::Header;
 use metrics::{counter, histogram};
 use std::{
+    cell::RefCell,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -59,6 +61,15 @@ pub(super) struct Running {
     pub executing: Vec<(u64, u64)>,
     /// Rooter that has the receipts of execution.
     pub rooter: ReceiptsRooter,
+}
+
+/// One execution of a block.
+#[derive(Default)]
+struct Attempt {
+    /// Whether other machines may take part.
+    with_machines: bool,
+    /// Results of theirs that were committed, and the receipts of the block.
+    foreign: ForeignResults,
 }
 
 impl Running {
@@ -173,6 +184,8 @@ impl Engine {
         status
     }
 
+    /// Executes the block and compares the result with its header. If results of other machines are
+    /// in it, a block is refused only after an execution without them.
     fn execute_and_prove(
         &mut self,
         block: &Arc<Block>,
@@ -181,10 +194,33 @@ impl Engine {
         policies: &Policies,
         payload_span: &Span,
     ) -> Result<(), Failure> {
+        let mut first = Attempt { with_machines: true, ..Attempt::default() };
+        let result = self.try_block(block, senders, parent, policies, (payload_span, &mut first));
+        if !matches!(result, Err(Failure::Invalid(_))) || first.foreign.used.is_empty() {
+            return result;
+        }
+        let Some(machines) = &self.machines else { return result };
+        machines.note_repeated(block.id.number);
+        let mut second = Attempt::default();
+        self.try_block(block, senders, parent, policies, (payload_span, &mut second))?;
+        if let Some(machines) = &self.machines {
+            machines.blame(&first.foreign, &second.foreign.receipts);
+        }
+        Ok(())
+    }
+
+    fn try_block(
+        &mut self,
+        block: &Arc<Block>,
+        senders: &Senders,
+        parent: BlockId,
+        policies: &Policies,
+        (payload_span, attempt): (&Span, &mut Attempt),
+    ) -> Result<(), Failure> {
         let started = Instant::now();
         let mut running = match self.built.take(&block.id.hash) {
             Some(result) => self.resume(result, block.id, parent)?,
-            None => self.execute_streaming(block, senders, parent, policies)?,
+            None => self.execute_streaming(block, senders, parent, policies, attempt)?,
         };
         let executed_at = Instant::now();
         histogram!(names::EXECUTION_SECONDS).record(executed_at - started);
@@ -193,7 +229,10 @@ impl Engine {
         let (receipts_root, logs_bloom) =
             info_span!("receipts_root").in_scope(|| rooter.finish(&executed.receipts));
         let outcome = executed.outcome(receipts_root, logs_bloom);
-        validate_outcome(&self.chain.spec, block, &outcome).map_err(Failure::Invalid)?;
+        if let Err(error) = validate_outcome(&self.chain.spec, block, &outcome) {
+            attempt.foreign.receipts = executed.receipts;
+            return Err(Failure::Invalid(error));
+        }
         // Only the root is open now. At startup, storage-writer checks the roots of its pending
         // blocks, so a crash from here on leaves no invalid block behind.
         self.chain.withhold(block.id.hash);
@@ -214,6 +253,7 @@ impl Engine {
         }
         overlap.count();
         self.accept(block, parent, diff);
+        attempt.foreign.receipts = executed.receipts;
         let total = started.elapsed();
         info!(
             number = block.id.number,
@@ -250,6 +290,7 @@ impl Engine {
         senders: &Senders,
         parent: BlockId,
         policies: &Policies,
+        attempt: &mut Attempt,
     ) -> Result<Running, Failure> {
         let (chain, proof) = (&self.chain, &self.proof);
         let view = info_span!("get_overlay").in_scope(|| {
@@ -289,8 +330,10 @@ impl Engine {
         let mut rooter = self.receipts_rooter(&block.header, policies.receipts_root);
         let mut ahead = self.ahead(block_span, parent, view.clone(), advice, policies.reads);
         ahead.listed = self.listed(block, policies, view.clone());
-        let mut executed =
-            execute(&chain.spec, block, senders, &mut state, &mut rooter, Some(&ahead))?;
+        ahead.machines = self.machines.as_ref().filter(|_| attempt.with_machines);
+        let result = execute(&chain.spec, block, senders, &mut state, &mut rooter, Some(&ahead));
+        attempt.foreign.used = ahead.foreign.take();
+        let mut executed = result?;
         let foretold = state.take_foretold();
         let diff = Arc::new(state.into_diff());
         drop(working);
@@ -357,12 +400,15 @@ impl Engine {
             parent: view,
             in_rounds: reads == StateReads::Rounds,
             listed: None,
+            machines: None,
+            foreign: RefCell::default(),
         }
     }
 
     /// Returns the block's access list if it drives the block, and begins to read what it names.
     fn listed(&self, block: &Block, policies: &Policies, view: Arc<StateView>) -> Option<Listed> {
-        if self.prewarmers.is_empty() || !Listed::is_wanted(block, policies.access_lists) {
+        let is_alone = self.prewarmers.is_empty() && self.machines.is_none();
+        if is_alone || !Listed::is_wanted(block, policies.access_lists) {
             return None;
         }
         let listed = Listed::of(block, view)?;

@@ -19,6 +19,8 @@ use tandem_primitives::{
 #[derive(Default)]
 pub struct ListedState {
     accounts: AddressMap<ListedAccount>,
+    /// Addresses in the order of the list.
+    order: Vec<Address>,
     codes: B256Map<Bytecode>,
     /// Number of changed accounts and slots.
     changed: usize,
@@ -28,6 +30,8 @@ pub struct ListedState {
 pub struct ListedAccount {
     /// `keccak256(address)`.
     pub hash: B256,
+    /// Place of the account in the list.
+    pub place: usize,
     balances: Values<U256>,
     nonces: Values<u64>,
     code_hashes: Values<B256>,
@@ -74,7 +78,8 @@ impl ListedState {
         listed.accounts.reserve(entries.len());
         for entry in entries {
             let address = entry.address;
-            let account = listed.account_of(entry);
+            let account = ListedAccount { place: listed.order.len(), ..listed.account_of(entry) };
+            listed.order.push(address);
             listed.changed += usize::from(account.is_changed()) + account.changed.len();
             listed.accounts.insert(address, account);
         }
@@ -100,6 +105,7 @@ impl ListedState {
         });
         ListedAccount {
             hash: keccak256(address),
+            place: 0,
             balances: Values::new(
                 balance_changes.iter().map(|c| (c.block_access_index, c.post_balance)),
             ),
@@ -122,6 +128,17 @@ impl ListedState {
     /// Returns the accounts of the list, in no particular order.
     pub fn accounts(&self) -> impl Iterator<Item = &ListedAccount> {
         self.accounts.values()
+    }
+
+    /// Returns the accounts in the order of the list.
+    pub fn in_order(&self) -> impl Iterator<Item = &ListedAccount> {
+        self.order.iter().filter_map(|address| self.accounts.get(address))
+    }
+
+    /// Returns the account at a place of the list, `None` beyond its end.
+    pub fn at(&self, place: usize) -> Option<(Address, &ListedAccount)> {
+        let address = self.order.get(place)?;
+        Some((*address, self.accounts.get(address)?))
     }
 
     /// Returns the number of changed accounts and slots.
@@ -219,6 +236,30 @@ impl ListedAccount {
         Some(self.changed[at].1.hash)
     }
 
+    /// Returns the place of a slot among those of the account: changed ones come first.
+    pub fn slot_place(&self, slot: &U256) -> Option<usize> {
+        match self.changed.binary_search_by(|(key, _)| key.cmp(slot)) {
+            Ok(at) => Some(at),
+            Err(_) => {
+                let at = self.read.binary_search_by(|(key, _)| key.cmp(slot)).ok()?;
+                Some(self.changed.len() + at)
+            }
+        }
+    }
+
+    /// Returns the slot at a place, with `keccak256(slot)`. `None` beyond the last one.
+    pub fn slot_at(&self, place: usize) -> Option<(U256, B256)> {
+        match self.changed.get(place) {
+            Some((key, slot)) => Some((*key, slot.hash)),
+            None => self.read.get(place - self.changed.len()).copied(),
+        }
+    }
+
+    /// Returns the number of slots.
+    pub fn slot_count(&self) -> usize {
+        self.changed.len() + self.read.len()
+    }
+
     /// Returns `keccak256(slot)` of all slots, changed ones first.
     pub fn slot_hashes(&self) -> impl Iterator<Item = B256> {
         let changed = self.changed.iter().map(|(_, slot)| slot.hash);
@@ -293,6 +334,13 @@ mod tests {
             assert_eq!(account.slot_hash(&key), Some(hash_of(key)));
         }
         assert_eq!(account.slot_hash(&U256::from(3)), None);
+        for (place, key) in [1, 9, 2, 400].map(U256::from).into_iter().enumerate() {
+            assert_eq!(account.slot_place(&key), Some(place));
+            assert_eq!(account.slot_at(place), Some((key, hash_of(key))));
+        }
+        assert_eq!((account.slot_place(&U256::from(3)), account.slot_at(4)), (None, None));
+        assert_eq!(listed.at(0).unwrap().0, Address::repeat_byte(1));
+        assert!(listed.at(1).is_none());
         assert_eq!(account.slot_hashes().count(), 4);
         assert_eq!(listed.changed(), 3);
     }

@@ -63,7 +63,7 @@ impl Recorder for Listener {
 }
 
 /// Sections: title, prefix of the names in it, and the function that describes the metrics.
-const SECTIONS: [(&str, &str, fn()); 15] = [
+const SECTIONS: [(&str, &str, fn()); 16] = [
     ("executor", "tandem_executor_", tandem_executor::describe_metrics),
     ("multiproof-workers", "tandem_multiproof_workers_", || {
         tandem_multiproof_workers::describe_metrics();
@@ -91,6 +91,10 @@ const SECTIONS: [(&str, &str, fn()); 15] = [
     ("tx-pool", "tandem_tx_pool_", || {
         tandem_tx_pool::describe_metrics();
         tandem_tx_pool_client::describe_metrics();
+    }),
+    ("tx-executor", "tandem_tx_executor_", || {
+        tandem_tx_executor::describe_metrics();
+        tandem_tx_executor_client::describe_metrics();
     }),
     ("Queues between threads", "tandem_queue_", tandem_actor::describe_metrics),
     ("gRPC between services", "tandem_rpc_", tandem_rpc::describe_metrics),

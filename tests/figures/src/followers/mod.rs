@@ -9,7 +9,7 @@ use crate::{
     client::{Client, sum_of},
     corpus::{Corpus, in_turn, name_of, ratio},
     figure::{Figure, Limit, Report},
-    node::{CALL_TIME_MAX, Node},
+    node::{CALL_TIME_MAX, Kind, Node},
     sides::WARMUP,
 };
 use anyhow::{Context as _, ensure};
@@ -46,7 +46,7 @@ const QUESTIONS: [usize; 2] = [200, 40];
 
 /// Starts a cluster whose services may be called without a certificate, for followers.
 fn leader(setting: &Setting, genesis: &Path) -> anyhow::Result<Node> {
-    Node::start_cluster(&setting.tandem, genesis, "", vec!["--insecure".to_owned()])
+    Node::start_with_flags(Kind::Six, &setting.tandem, genesis, vec!["--insecure".to_owned()])
 }
 
 /// Measures the figures.

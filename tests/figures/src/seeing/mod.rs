@@ -9,7 +9,7 @@ use crate::{
     Setting,
     corpus::{Corpus, in_turn, ratio},
     figure::{Figure, Limit, Report},
-    node::Node,
+    node::{Kind, Node},
 };
 use anyhow::{Context as _, ensure};
 use run::Run;
@@ -77,7 +77,7 @@ pub fn measure(setting: &Setting, report: &mut Report) {
         report.measure(&name, || {
             let corpus = Corpus::load(&folder, usize::MAX)?;
             let flags = vec!["--workers".to_owned(), workers.to_owned()];
-            let node = Node::start_cluster(&setting.tandem, &corpus.genesis, "", flags)?;
+            let node = Node::start_with_flags(Kind::Six, &setting.tandem, &corpus.genesis, flags)?;
             Run::on(&node, &corpus)?.shared(&name)
         });
     }

@@ -4,12 +4,15 @@
 //! turn, to execute it on the block's own state. Any thread may take it ahead of its turn, to
 //! execute it on the values known by then.
 
+mod guesser;
+mod leases;
+
 use super::{
     advice::{Advice, Gathered},
     experience::Experience,
     order::BlockOrder,
     outcome::{Counts, Speculation, longest_wait},
-    reader::{Miss, Missed, Reader, read_together},
+    reader::{Miss, Reader, read_together},
     status::{self, Claim, Statuses},
     sync::Sleeper,
 };
@@ -21,11 +24,17 @@ use crate::state::{
 use crate::{
     ahead::{predict::Predictor, senders::SharedSenders},
     block::evm::BlockEvm,
+    error::Error,
+    metrics as names,
 };
 use alloy_consensus::Transaction as _;
 use alloy_evm::EvmEnv;
 use alloy_primitives::map::AddressMap;
+use guesser::Guesser;
+use leases::Leases;
+use metrics::counter;
 use parking_lot::Mutex;
+use revm::context::{TxEnv, result::EVMError};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -81,6 +90,8 @@ pub struct Job {
     /// Whether transactions of the block before missed many values.
     missed_before: bool,
     wanted: Mutex<Vec<StateKey>>,
+    /// Transactions at tx-executors.
+    leases: Leases,
     /// Gas of committed results, and of results that did not hold.
     useful: AtomicU64,
     wasted: AtomicU64,
@@ -98,34 +109,6 @@ pub struct Runner {
 
 /// EVM for transactions ahead of their turn.
 pub type AheadEvm<'y> = BlockEvm<Recorder<Reader<'y>>>;
-
-/// Execution that takes guesses for what is not in memory.
-#[derive(Default)]
-struct Guesser {
-    evm: Option<AheadEvm<'static>>,
-    missed: Missed,
-}
-
-impl Guesser {
-    /// Executes a transaction. Returns its result, which is worthless unless the list of missed keys
-    /// is empty.
-    fn execute(
-        &mut self,
-        job: &Job,
-        index: usize,
-        execute: impl FnOnce(&Job, &mut AheadEvm<'_>, usize) -> Option<Speculation>,
-    ) -> (Option<Speculation>, Vec<StateKey>) {
-        let missed = self.missed.clone();
-        let done = job.catch(&mut self.evm, || job.evm(Miss::Guess(missed)), index, execute);
-        let missed = self.missed.take();
-        if !missed.is_empty()
-            && let Some(evm) = &mut self.evm
-        {
-            evm.database().forget();
-        }
-        (done, missed)
-    }
-}
 
 /// State of a transaction at its turn.
 pub type Turn = status::Turn<Speculation>;
@@ -164,6 +147,7 @@ impl Job {
             missed_before,
             looked: block.transactions.iter().map(|_| AtomicU8::new(UNKNOWN)).collect(),
             wanted: Mutex::default(),
+            leases: Leases::of(block.transactions.len()),
             block,
             senders,
             env,
@@ -339,8 +323,11 @@ impl Job {
     /// the transaction back and returns the keys of its reads if they are not in memory.
     pub fn run(&self, runner: &mut Runner, index: usize) -> Vec<StateKey> {
         if !self.in_rounds {
-            let done = self.try_execute(&mut runner.evm, || self.evm(Miss::Read), index);
-            self.deliver(runner, index, done.map(Box::new));
+            let done = self.execute_here(runner, index);
+            if let Some(done) = &done {
+                self.note_own(done.outcome.result.result.tx_gas_used(), done.took);
+            }
+            self.deliver(runner, index, done);
             return Vec::new();
         }
         let (done, missed) = runner.guesser.execute(self, index, Self::execute);
@@ -349,6 +336,11 @@ impl Job {
             false => self.statuses.reopen(index),
         }
         missed
+    }
+
+    /// Executes a transaction on the caller's thread, and hands nothing over.
+    pub fn execute_here(&self, runner: &mut Runner, index: usize) -> Option<Box<Speculation>> {
+        self.try_execute(&mut runner.evm, || self.evm(Miss::Read), index).map(Box::new)
     }
 
     /// Creates an EVM on the parent's state and the block's published writes.
@@ -454,13 +446,8 @@ impl Job {
 
     fn execute(&self, evm: &mut AheadEvm<'_>, index: usize) -> Option<Speculation> {
         let sender = self.senders.get(index)?;
-        evm.database().begin(position(index));
         let environment = self.senders.environment(index, sender);
-        let began = Instant::now();
-        let outcome = evm.transact_unrewarded(environment).ok()?;
-        let took = began.elapsed();
-        let reads = evm.database().take_reads();
-        (!reads.met_storage).then_some(Speculation { outcome, reads, took })
+        speculate(evm, index, environment).ok()?
     }
 
     /// Executes a transaction for its reads alone, on whatever state there is. Earlier transactions
@@ -528,6 +515,12 @@ impl Job {
             return;
         }
         let (max, gas) = longest_wait(self.is_listed(), self.in_rounds);
+        if let Some(left) = self.lease_left(index) {
+            if waiting("wait.ahead_ns", || self.statuses.wait(index, left)) {
+                counter!(names::LEASED_TRANSACTIONS, "outcome" => "late").increment(1);
+            }
+            return;
+        }
         if waiting("wait.ahead_ns", || self.statuses.wait(index, max)) {
             self.wasted.fetch_add(gas, SeqCst);
         }
@@ -580,6 +573,24 @@ impl Job {
     pub fn committed(&self, index: usize) {
         self.statuses.committed(index);
     }
+}
+
+/// Executes a transaction ahead of its turn. Returns `None` if its reads cannot be compared.
+///
+/// # Errors
+/// The error of the EVM: the transaction is invalid on these values, or one cannot be read.
+pub fn speculate(
+    evm: &mut AheadEvm<'_>,
+    index: usize,
+    environment: TxEnv,
+) -> Result<Option<Speculation>, EVMError<Error>> {
+    evm.database().begin(position(index));
+    let began = Instant::now();
+    let outcome = evm.transact_unrewarded(environment)?;
+    let took = began.elapsed();
+    let reads = evm.database().take_reads();
+    let is_comparable = !reads.met_storage;
+    Ok(is_comparable.then_some(Speculation { outcome, reads, took, executed_by: None }))
 }
 
 /// Returns the position of a transaction among the writers of its block.

@@ -44,8 +44,10 @@ mod sync;
 mod tests;
 
 pub use advice::Advice;
-pub use job::position;
+pub use job::{AheadEvm, Job, Runner, position, speculate};
+pub use outcome::Speculation;
 pub use pool::Prewarmers;
+pub use reader::{Miss, Reader};
 
 use crate::{
     ahead::{
@@ -54,6 +56,7 @@ use crate::{
         read_ahead::system_slots,
         senders::{Senders, SharedSenders},
     },
+    machines::Machines,
     metrics as names,
     state::{
         BlockState, StateReader,
@@ -64,12 +67,15 @@ use crate::{
     },
 };
 use alloy_evm::EvmEnv;
-use job::{Job, Runner, Turn};
+use job::Turn;
 use metrics::counter;
-use outcome::Speculation;
 use pool::Posted;
 use status::Claim;
-use std::sync::{Arc, atomic::Ordering::SeqCst};
+use std::{
+    cell::RefCell,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
 use tandem_chain::{Block, Header};
 use tandem_primitives::{B256, keccak256};
 use tracing::{Span, debug};
@@ -96,21 +102,35 @@ pub struct Ahead<'a> {
     pub in_rounds: bool,
     /// Access list that drives the block.
     pub listed: Option<Listed>,
+    /// Other machines that execute transactions of a block with a list.
+    pub machines: Option<&'a Machines>,
+    /// Positions of committed results, with the numbers of the tx-executors that they came from.
+    pub foreign: RefCell<Vec<(usize, usize)>>,
 }
 
 impl<'a> Ahead<'a> {
     /// Begins to execute the block's transactions ahead, if that is worthwhile. The engine's thread
     /// calls this, once the block's state includes everything before the first transaction.
-    pub fn start(&self, block: &Arc<Block>, senders: &Senders, env: EvmEnv) -> Option<Turns<'a>> {
-        if self.threads.is_empty() || block.transactions.len() < TRANSACTIONS_MIN {
+    pub fn start(&self, block: &Arc<Block>, senders: &Senders, env: &EvmEnv) -> Option<Turns<'a>> {
+        let placement = self.listed.as_ref().zip(self.machines).map(|(listed, machines)| {
+            machines.place(block, &listed.state, env, 1 + self.threads.count())
+        });
+        let placement = placement.flatten();
+        // With a list and machines, the engine's own work is measured for the next placement.
+        let is_alone = self.threads.is_empty() && self.listed.as_ref().zip(self.machines).is_none();
+        if is_alone || block.transactions.len() < TRANSACTIONS_MIN {
             return None;
         }
         let (senders, listed) = (senders.share(), self.listed.clone());
         let listed_state = listed.as_ref().map(|listed| listed.state.clone());
-        let job = self.job(block, &senders, &env, listed_state);
+        let job = self.job(block, &senders, env, listed_state);
+        if let Some((placement, machines)) = placement.zip(self.machines) {
+            machines.post(&job, placement, &self.span);
+        }
         let posted = self.threads.post(job, self.span.clone());
-        let (block, conflict) = (block.clone(), None);
-        Some(Turns { posted, runner: Runner::default(), listed, block, senders, env, conflict })
+        let (block, env, conflict) = (block.clone(), env.clone(), None);
+        let (runner, machines) = (Runner::default(), self.machines);
+        Some(Turns { posted, runner, listed, machines, block, senders, env, conflict })
     }
 
     fn job(
@@ -162,6 +182,8 @@ pub struct Turns<'a> {
     runner: Runner,
     /// Access list that drove the block at its beginning.
     listed: Option<Listed>,
+    /// Other machines, which want to know how fast this one is.
+    machines: Option<&'a Machines>,
     block: Arc<Block>,
     senders: SharedSenders,
     env: EvmEnv,
@@ -225,6 +247,10 @@ impl<'a> Turns<'a> {
 
     /// Records the outcome in the current span and in the metrics.
     pub fn record(&self) {
+        if let Some(machines) = self.machines {
+            let (gas, took) = self.job().own_execution();
+            machines.note_local(gas, took);
+        }
         let (span, counts) = (Span::current(), &self.job().counts);
         span.record("listed", self.listed.is_some());
         if let Some(index) = self.conflict {
@@ -255,6 +281,9 @@ impl<'a> Turns<'a> {
             match job.turn(index) {
                 Turn::Ahead(result) => return Some(result),
                 Turn::Execute => return None,
+                Turn::Running if job.take_over_late(index) => {
+                    counter!(names::LEASED_TRANSACTIONS, "outcome" => "late").increment(1);
+                }
                 Turn::Running if job.help_to_look(&mut self.runner) => {}
                 Turn::Running if !may_help => job.wait(index),
                 Turn::Running => match job.claim() {
@@ -275,6 +304,11 @@ impl<'a> Turns<'a> {
     /// Notes whether the taken result is committed.
     pub fn judge(&self, index: usize, speculation: &Speculation, holds: bool) {
         self.job().judge(index, speculation, holds);
+    }
+
+    /// Notes gas that the engine executed at the turn of its transaction.
+    pub fn note_own(&self, gas: u64, took: Duration) {
+        self.job().note_own(gas, took);
     }
 
     /// Notes that a transaction was committed, in either way.

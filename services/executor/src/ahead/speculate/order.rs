@@ -24,6 +24,8 @@ pub struct BlockOrder {
     hot: AddressMap<BlockNumber>,
     /// Transactions in the order of their execution, if none depends on another one.
     independent: Option<std::vec::IntoIter<usize>>,
+    /// Gas limit of those that are left.
+    gas_left: u64,
 }
 
 /// Results of calls to an address that held, and that conflicted.
@@ -44,8 +46,8 @@ impl BlockOrder {
     /// Creates the order of a block, with the contracts that were hot in recent blocks.
     pub fn new(block: Arc<Block>, senders: SharedSenders, hot: AddressMap<BlockNumber>) -> Self {
         let (last_of, callees) = (AddressMap::default(), AddressMap::default());
-        let (previous, independent) = (Vec::new(), None);
-        Self { block, senders, previous, last_of, callees, hot, independent }
+        let (previous, independent, gas_left) = (Vec::new(), None, 0);
+        Self { block, senders, previous, last_of, callees, hot, independent, gas_left }
     }
 
     /// Returns the order of a block whose transactions do not depend on one another, because its
@@ -55,8 +57,9 @@ impl BlockOrder {
         let mut order: Vec<_> = (0..block.transactions.len()).collect();
         // The sort is stable: the engine needs the first ones first.
         order.sort_by_key(|index| Reverse(block.transactions[*index].gas_limit()));
+        let gas_left = block.transactions.iter().map(|transaction| transaction.gas_limit()).sum();
         let independent = Some(order.into_iter());
-        Self { independent, ..Self::new(block, senders, AddressMap::default()) }
+        Self { independent, gas_left, ..Self::new(block, senders, AddressMap::default()) }
     }
 
     /// Notes whether the result of a call held.
@@ -93,7 +96,16 @@ impl Order for BlockOrder {
     }
 
     fn next_independent(&mut self) -> Option<Option<usize>> {
-        Some(self.independent.as_mut()?.next())
+        let next = self.independent.as_mut()?.next();
+        if let Some(index) = next {
+            let gas = self.block.transactions[index].gas_limit();
+            self.gas_left = self.gas_left.saturating_sub(gas);
+        }
+        Some(next)
+    }
+
+    fn gas_left(&self) -> u64 {
+        self.gas_left
     }
 
     fn is_left(&self, index: usize) -> bool {

@@ -28,6 +28,8 @@ pub struct Speculation {
     pub reads: Reads,
     /// Time that the execution took.
     pub took: Duration,
+    /// Number of the tx-executor that executed it, `None` for a thread of this process.
+    pub executed_by: Option<usize>,
 }
 
 /// Numbers of a block's transactions by outcome.
@@ -52,6 +54,19 @@ impl Counts {
             own.store(former.load(SeqCst), SeqCst);
         }
     }
+}
+
+/// Least time that the engine waits for a transaction at a tx-executor.
+const LEASED_WAIT_MIN: Duration = Duration::from_millis(2);
+/// Time in ns that the engine waits for each gas of it: about as long as it would execute.
+const LEASED_WAIT_PER_GAS: u64 = 2;
+
+/// Returns the time, since a transaction was given to a tx-executor, after which the engine executes
+/// it itself. A transaction has about that time here too, so the engine waits at most twice as long
+/// as without tx-executors.
+pub fn longest_lease(gas_limit: u64) -> Duration {
+    let execution = Duration::from_nanos(gas_limit.saturating_mul(LEASED_WAIT_PER_GAS));
+    execution.clamp(LEASED_WAIT_MIN, LISTED_WAIT_MAX)
 }
 
 /// Returns the time that the engine waits for a transaction, and the gas that a wait in vain counts as.

@@ -64,6 +64,11 @@ impl Prewarmers {
         self.threads.is_empty()
     }
 
+    /// Returns the number of threads.
+    pub fn count(&self) -> usize {
+        self.threads.len()
+    }
+
     /// Lets the threads work on a block. `span` is the parent of their spans.
     pub fn post(&self, job: Arc<Job>, span: Span) -> Posted<'_> {
         {

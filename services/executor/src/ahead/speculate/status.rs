@@ -82,6 +82,11 @@ pub trait Order {
     fn next_independent(&mut self) -> Option<Option<usize>> {
         None
     }
+
+    /// Returns the gas limit of all transactions that [`Order::next_independent`] has not returned.
+    fn gas_left(&self) -> u64 {
+        0
+    }
 }
 
 /// Next work of a thread.
@@ -217,6 +222,27 @@ impl<R, O: Order> Statuses<R, O> {
             passed = true;
         }
         if passed { Claim::Later } else { Claim::Nothing }
+    }
+
+    /// Claims some of the next transactions, if none depends on another one: at least one, and more
+    /// while they are not above the `share` of the gas that is left. At most `count_max`.
+    pub fn claim_share(&self, count_max: usize, share: impl FnOnce(u64) -> u64) -> Vec<usize> {
+        let mut claims = self.claims.lock();
+        let order = &mut claims.order;
+        let committed = self.committed.load(SeqCst);
+        let gas_left = order.gas_left();
+        let floor = gas_left.saturating_sub(share(gas_left));
+        let mut claimed = Vec::new();
+        while !self.is_closed()
+            && claimed.len() < count_max
+            && (claimed.is_empty() || order.gas_left() > floor)
+            && let Some(Some(index)) = order.next_independent()
+        {
+            if index >= committed + self.lead && self.claim_this(index) {
+                claimed.push(index);
+            }
+        }
+        claimed
     }
 
     /// Calls a function with the order, which no other thread reads meanwhile.

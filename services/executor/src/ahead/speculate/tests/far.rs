@@ -26,6 +26,8 @@ fn check(case: &Case) -> u64 {
         predictor: None,
         in_rounds: true,
         listed: None,
+        machines: None,
+        foreign: Default::default(),
     };
     let got = run(case, &case.state, Some(&ahead));
     assert_eq!(format!("{:?}", want.0), format!("{:?}", got.0));
@@ -163,6 +165,8 @@ fn the_slots_of_system_calls_take_one_call() {
             predictor: None,
             in_rounds,
             listed: None,
+            machines: None,
+            foreign: Default::default(),
         };
         // The second time they are in memory.
         ahead.read_for_system_calls(&header);

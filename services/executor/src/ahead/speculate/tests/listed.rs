@@ -2,11 +2,11 @@
 //! in order.
 
 use super::{blocks::Case, *};
-use crate::ahead::listed::Listed;
+pub use crate::ahead::listed::Listed;
 use alloy_eips::eip7928::{AccountChanges, BalanceChange, BlockAccessIndex, SlotChanges};
 use alloy_rlp::Decodable as _;
 use std::sync::atomic::Ordering::Relaxed;
-use tandem_chain::AccessList;
+pub use tandem_chain::AccessList;
 use tandem_primitives::{Address, U256};
 
 /// Results of a block that its list drives.
@@ -19,18 +19,18 @@ struct Driven {
     read: [u64; 2],
 }
 
-fn encode(entries: &[AccountChanges]) -> AccessList {
+pub fn encode(entries: &[AccountChanges]) -> AccessList {
     let mut rlp = Vec::new();
     alloy_rlp::encode_list::<_, AccountChanges>(entries, &mut rlp);
     AccessList::decode(rlp.into()).unwrap()
 }
 
-fn decode(list: &AccessList) -> Vec<AccountChanges> {
+pub fn decode(list: &AccessList) -> Vec<AccountChanges> {
     Vec::decode(&mut &list.rlp()[..]).unwrap()
 }
 
 /// Returns the case's block with this list.
-fn with_list(case: &Case, list: &AccessList) -> Arc<Block> {
+pub fn with_list(case: &Case, list: &AccessList) -> Arc<Block> {
     let mut block = Block::clone(&case.block);
     block.access_list = Some(list.clone());
     Arc::new(block)
@@ -53,6 +53,8 @@ fn drive(case: &Case, list: &AccessList, threads: usize, seed: u64, far: bool) -
         predictor: None,
         in_rounds: true,
         listed: Some(listed),
+        machines: None,
+        foreign: Default::default(),
     };
     COUNTS.set([0; 3]);
     LEFT_AFTER.set(None);
@@ -63,7 +65,7 @@ fn drive(case: &Case, list: &AccessList, threads: usize, seed: u64, far: bool) -
 
 /// Returns results without the updates to the workers, which differ. After an error, only the error
 /// is compared.
-fn comparable(seen: &Seen) -> (String, Option<&StateDiff>) {
+pub fn comparable(seen: &Seen) -> (String, Option<&StateDiff>) {
     (format!("{:?}", seen.0), seen.0.is_ok().then_some(&seen.1))
 }
 
@@ -72,13 +74,13 @@ fn foretold(seen: &Seen) -> bool {
     matches!(&seen.2[..], [update] if update.accounts == seen.1.accounts)
 }
 
-fn cases() -> u64 {
+pub fn cases() -> u64 {
     let cases = std::env::var("TANDEM_SPECULATION_CASES").ok().and_then(|n| n.parse().ok());
     cases.unwrap_or(200)
 }
 
 /// Returns valid random blocks with the results of execution in order, and their lists.
-fn valid_cases(count: u64) -> impl Iterator<Item = (u64, Case, Seen, AccessList)> {
+pub fn valid_cases(count: u64) -> impl Iterator<Item = (u64, Case, Seen, AccessList)> {
     (0..count).filter_map(|seed| {
         let case = Case::random(&mut Random(seed), Fork::Amsterdam);
         let want = run(&case, &case.state, None);
@@ -125,7 +127,7 @@ fn an_invalid_block_stays_invalid() {
 }
 
 /// Changes one thing of a list. Returns false if there is nothing of the kind.
-fn spoil(list: &mut Vec<AccountChanges>, random: &mut Random) -> bool {
+pub fn spoil(list: &mut Vec<AccountChanges>, random: &mut Random) -> bool {
     let at = random.below(list.len());
     let account = &mut list[at];
     let one = U256::from(1);

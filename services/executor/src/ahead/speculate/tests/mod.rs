@@ -4,6 +4,7 @@
 mod blocks;
 mod far;
 mod listed;
+mod machines;
 mod schedules;
 mod state;
 
@@ -126,6 +127,8 @@ fn run_ahead(
         predictor: Some(Arc::default()),
         in_rounds,
         listed: None,
+        machines: None,
+        foreign: Default::default(),
     };
     COUNTS.set([0; 3]);
     let seen = run(case, &engine, Some(&ahead));
@@ -181,6 +184,8 @@ fn the_workers_are_told_of_no_other_keys_than_results_change() {
             predictor: None,
             in_rounds: false,
             listed: None,
+            machines: None,
+            foreign: Default::default(),
         };
         let (executed, diff, _) = run(&case, &case.state, Some(&ahead));
         let [speculated, committed, _] = COUNTS.get();
@@ -298,9 +303,11 @@ fn few_transactions_or_no_threads_are_executed_in_order() {
             predictor: None,
             in_rounds: false,
             listed: None,
+            machines: None,
+            foreign: Default::default(),
         };
         let senders = Senders::known(block.clone(), &case.signers);
         let env = crate::block::evm::evm_env(&case.spec, &block.header);
-        assert!(ahead.start(&block, &senders, env).is_none());
+        assert!(ahead.start(&block, &senders, &env).is_none());
     }
 }

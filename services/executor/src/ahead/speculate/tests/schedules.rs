@@ -4,7 +4,7 @@
 //! number of interruptions, and reports threads that wait for ever. A ledger follows every result.
 
 // Code of the service over the primitives of loom.
-#[allow(clippy::duplicate_mod)]
+#[allow(clippy::duplicate_mod, dead_code)]
 #[path = "../status.rs"]
 mod status;
 mod sync;

@@ -1,0 +1,197 @@
+//! Results of transactions, as they travel from a tx-executor.
+
+use crate::{
+    ahead::speculate::{Reader, Speculation, position},
+    block::evm::Unrewarded,
+    error::Error,
+    state::{
+        code::analyze,
+        listed::{ListedAccount, ListedState},
+        reads::Recorder,
+        state_after,
+    },
+};
+use alloy_primitives::{Bytes, Log, LogData, map::HashMap};
+use revm::{
+    Database as _,
+    context::result::{
+        ExecutionResult, HaltReason, Output, ResultAndState, ResultGas, SuccessReason,
+    },
+    state::{
+        Account as EvmAccount, AccountStatus, Bytecode, EvmState, EvmStorageSlot, TransactionId,
+    },
+};
+use std::time::Duration;
+use tandem_primitives::{Account, Address, EMPTY_CODE_HASH, keccak256};
+use tandem_proto::tx_executor::{LoadedAccount, LoadedSlot, TxGas, TxLog, TxOutcome};
+
+/// Returns what travels of a result. `None` if it touches what the list does not name.
+pub fn outcome_of(speculation: Speculation, listed: &ListedState) -> Option<TxOutcome> {
+    let Unrewarded { result: ResultAndState { result, state }, reward } = speculation.outcome;
+    let accounts = state.iter().map(|(address, account)| loaded(listed.get(address)?, account));
+    let (accounts, gas) = (accounts.collect::<Option<Vec<_>>>()?, gas_of(&result));
+    let success = result.is_success();
+    let logs = result.into_logs().into_iter().map(|log| TxLog {
+        address: log.address,
+        topics: log.data.topics().to_vec(),
+        data: log.data.data,
+    });
+    Some(TxOutcome { success, gas, reward, accounts, logs: logs.collect() })
+}
+
+fn gas_of(result: &ExecutionResult<HaltReason>) -> TxGas {
+    let gas = result.gas();
+    TxGas {
+        spent: gas.total_gas_spent(),
+        state: gas.state_gas_spent_final(),
+        refunded: gas.inner_refunded(),
+        floor: gas.floor_gas(),
+    }
+}
+
+fn loaded(listed: &ListedAccount, account: &EvmAccount) -> Option<LoadedAccount> {
+    let (before, after) = (account.original_info(), &account.info);
+    let is_changed = (before.nonce, before.balance) != (after.nonce, after.balance);
+    let has_code = before.code_hash != after.code_hash;
+    let code = has_code.then(|| after.code.as_ref().map(Bytecode::original_bytes));
+    let slots = account.storage.iter().map(|(key, slot)| {
+        let place = u32::try_from(listed.slot_place(key)?).ok()?;
+        Some(LoadedSlot { place, changed: slot.is_changed().then_some(slot.present_value) })
+    });
+    Some(LoadedAccount {
+        place: u32::try_from(listed.place).ok()?,
+        status: account.status.difference(AccountStatus::Cold).bits(),
+        changed: is_changed.then_some((after.nonce, after.balance)),
+        code: code.map(Option::unwrap_or_default),
+        slots: slots.collect::<Option<_>>()?,
+    })
+}
+
+/// Result that came from a tx-executor, with the values that its reads have here.
+pub struct Foreign {
+    /// The result.
+    pub speculation: Speculation,
+    /// Whether it leaves what the list has at its position.
+    pub agrees: bool,
+}
+
+/// Makes the result of a transaction with this gas limit from what travelled. The values of its
+/// reads come from the recorder, so the tx-executor has no say in them.
+///
+/// # Errors
+/// [`Error`] if a value cannot be read. `None` inside if the outcome names what is not in the list,
+/// or is impossible.
+pub fn speculation_of(
+    outcome: TxOutcome,
+    (index, gas_limit): (usize, u64),
+    recorder: &mut Recorder<Reader<'_>>,
+    listed: &ListedState,
+    (took, executed_by): (Duration, usize),
+) -> Result<Option<Foreign>, Error> {
+    let TxOutcome { success, gas, reward, accounts, logs } = outcome;
+    if gas.spent > gas_limit || gas.floor > gas_limit || gas.refunded > gas.spent {
+        return Ok(None);
+    }
+    recorder.begin(position(index));
+    let (mut state, mut agrees) = (EvmState::default(), true);
+    for loaded in accounts {
+        let Some((address, at)) = listed.at(loaded.place as usize) else { return Ok(None) };
+        let Some((account, as_listed)) = account_of(loaded, index, address, at, recorder)? else {
+            return Ok(None);
+        };
+        agrees &= as_listed;
+        state.insert(address, account);
+    }
+    let reads = recorder.take_reads();
+    let gas = ResultGas::new_with_state_gas(gas.spent, gas.refunded, gas.floor, gas.state);
+    let logs = logs.into_iter().map(|log| Log {
+        address: log.address,
+        data: LogData::new_unchecked(log.topics, log.data),
+    });
+    let logs = logs.collect();
+    // Reason and output are in no receipt.
+    let result = match success {
+        true => {
+            let (reason, output) = (SuccessReason::Stop, Output::Call(Bytes::new()));
+            ExecutionResult::Success { reason, gas, logs, output }
+        }
+        false => ExecutionResult::Revert { gas, logs, output: Bytes::new() },
+    };
+    let outcome = Unrewarded { result: ResultAndState::new(result, state), reward };
+    let executed_by = Some(executed_by);
+    Ok(Some(Foreign { speculation: Speculation { outcome, reads, took, executed_by }, agrees }))
+}
+
+/// Returns the account as the transaction leaves it, and whether the list has it so.
+fn account_of(
+    loaded: LoadedAccount,
+    index: usize,
+    address: Address,
+    listed: &ListedAccount,
+    recorder: &mut Recorder<Reader<'_>>,
+) -> Result<Option<(EvmAccount, bool)>, Error> {
+    let Some(status) = AccountStatus::from_bits(loaded.status) else { return Ok(None) };
+    let info = recorder.basic(address)?;
+    let before = info.as_ref().map(|info| Account {
+        nonce: info.nonce,
+        balance: info.balance,
+        code_hash: info.code_hash,
+    });
+    let mut account = match info {
+        Some(info) => EvmAccount::from(info),
+        None => EvmAccount::new_not_existing(TransactionId::ZERO),
+    };
+    account.status = status;
+    if let Some((nonce, balance)) = loaded.changed {
+        (account.info.nonce, account.info.balance) = (nonce, balance);
+    }
+    if let Some(code) = loaded.code {
+        let hash = if code.is_empty() { EMPTY_CODE_HASH } else { keccak256(&code) };
+        (account.info.code_hash, account.info.code) = (hash, Some(analyze(code)));
+    }
+    let after = if account.is_touched() { state_after(&account) } else { before };
+    let next = position(index) + 1;
+    let mut agrees = after == listed.account_before(next, before).unwrap_or(before);
+    let mut storage = HashMap::default();
+    for slot in loaded.slots {
+        let Some((key, _)) = listed.slot_at(slot.place as usize) else { return Ok(None) };
+        // A new account has no storage, and the EVM reads none.
+        let original = match account.is_created() {
+            true => alloy_primitives::U256::ZERO,
+            false => recorder.storage(address, key)?,
+        };
+        let present = slot.changed.unwrap_or(original);
+        agrees &= after.is_none() || present == listed.slot_before(&key, next).unwrap_or(original);
+        storage.insert(key, EvmStorageSlot::new_changed(original, present, TransactionId::ZERO));
+    }
+    account.storage = storage;
+    Ok(Some((account, agrees)))
+}
+
+/// Returns whether two results of a transaction have the same effect.
+pub fn is_same(own: &Speculation, foreign: &Speculation) -> bool {
+    let (a, b) = (&own.outcome, &foreign.outcome);
+    let is_written = |state: &EvmState, other: &EvmState| {
+        state.iter().all(|(address, account)| {
+            let Some(other) = other.get(address) else { return false };
+            let slots = account.storage.iter().all(|(key, slot)| {
+                other.storage.get(key).is_some_and(|other| {
+                    (slot.original_value, slot.present_value)
+                        == (other.original_value, other.present_value)
+                })
+            });
+            let effect = |account: &EvmAccount| {
+                let after = account.is_touched().then(|| state_after(account));
+                (after, account.is_selfdestructed_locally(), account.is_created_locally())
+            };
+            slots && effect(account) == effect(other)
+        })
+    };
+    a.reward == b.reward
+        && a.result.result.is_success() == b.result.result.is_success()
+        && gas_of(&a.result.result) == gas_of(&b.result.result)
+        && a.result.result.logs() == b.result.result.logs()
+        && a.result.state.len() == b.result.state.len()
+        && is_written(&a.result.state, &b.result.state)
+        && is_written(&b.result.state, &a.result.state)
+}

@@ -1,0 +1,507 @@
+//! One tx-executor: the thread that speaks with it, and what is known of it.
+
+use super::{
+    Shared,
+    fragment::{Foreign, is_same, speculation_of},
+    health::{Health, Role},
+    placement::Rates,
+    transaction_of,
+    values::{Values, bytes_of},
+};
+use crate::{
+    ahead::speculate::{Job, Miss, Reader, Runner},
+    metrics as names,
+    state::{listed::ListedState, reads::Recorder},
+};
+use alloy_consensus::Transaction as _;
+use alloy_primitives::map::B256Set;
+use metrics::{counter, gauge};
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+use tandem_proto::{
+    limits::{TX_PART_BYTES, TX_RANGE_MAX},
+    tx_executor::{
+        BeginTransactions, Environment, NotSent, TxCommand, TxExecutorApi, TxReply, TxResult,
+    },
+};
+use tandem_telemetry::{BusyIntervals, traceparent};
+use tracing::{Span, debug, field::Empty, info_span, warn};
+
+/// Interval of the signs of life between blocks.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Longest wait for a sign of life. A block that comes meanwhile waits as well.
+const PONG_MAX: Duration = Duration::from_millis(50);
+/// Longest sleep during a block.
+const LOOK: Duration = Duration::from_millis(2);
+/// Number of transactions of a trial. Each is executed here as well.
+const TRIAL: usize = 8;
+/// Maximum number of codes that are taken for known at a tx-executor.
+const KNOWN_CODES_MAX: usize = 10_000;
+/// Least bytes of a block from which the rate of the connection is measured.
+const MEASURED_BYTES_MIN: usize = 32 << 10;
+
+/// Block that is executed on several machines.
+pub struct Work {
+    pub job: Arc<Job>,
+    /// Role of each tx-executor, by its number.
+    pub roles: Vec<Option<Role>>,
+    /// Number of threads that execute, on all machines together.
+    pub executing: usize,
+    pub environment: Environment,
+    /// Parent of the spans.
+    pub span: Span,
+    /// Values of the parent's state, read by the first thread that needs them.
+    pub values: OnceLock<Option<Values>>,
+    pub posted: Instant,
+}
+
+/// What is known of a tx-executor.
+#[derive(Default)]
+struct Known {
+    health: Health,
+    rates: Rates,
+}
+
+/// One tx-executor.
+pub struct Member {
+    number: usize,
+    api: Arc<dyn TxExecutorApi>,
+    known: Mutex<Known>,
+}
+
+/// State of a tx-executor for the placement.
+pub struct State {
+    /// Its use, `None` without a connection.
+    pub role: Option<Role>,
+    pub rates: Rates,
+}
+
+/// What a thread knows of its connection.
+#[derive(Default)]
+struct Link {
+    connection: u64,
+    /// Number of the newest block on any connection.
+    session: u64,
+    /// Codes that were sent over this connection.
+    codes: B256Set,
+    /// Number of the newest ping.
+    ping: u64,
+    /// Pings without an answer.
+    unanswered: u32,
+}
+
+/// End of a block at a tx-executor.
+enum End {
+    /// Nothing was missing.
+    Done,
+    /// The connection was lost, or did not take a command.
+    Lost,
+    /// It did not answer in time.
+    Late,
+    /// It refused the block.
+    Refused,
+    /// A result of it was wrong.
+    Wrong,
+}
+
+impl From<NotSent> for End {
+    fn from(_: NotSent) -> Self {
+        Self::Lost
+    }
+}
+
+impl Member {
+    pub fn new(number: usize, api: Arc<dyn TxExecutorApi>) -> Self {
+        Self { number, api, known: Mutex::default() }
+    }
+
+    /// Returns what the placement must know.
+    pub fn state(&self, now: Instant) -> State {
+        let known = self.known.lock();
+        let role = self.api.connection().map(|connection| known.health.role(now, connection));
+        State { role, rates: known.rates }
+    }
+
+    /// Takes the tx-executor for a proven one that is fast and near.
+    #[cfg(test)]
+    pub fn trust(&self) {
+        let mut known = self.known.lock();
+        known.health = Health::default();
+        known.health.prove(self.api.connection().unwrap_or_default());
+        known.rates = Rates { threads: 1, gas: Some(1e12), ..Rates::default() };
+    }
+
+    /// Leaves the tx-executor alone for a while, because a result of it was wrong.
+    pub fn quarantine(&self, reason: &str) {
+        let endpoint = self.api.endpoint();
+        warn!(endpoint, reason, "a tx-executor gave a wrong result and is quarantined");
+        counter!(names::TX_EXECUTOR_FAILURES, "kind" => "wrong").increment(1);
+        self.known.lock().health.quarantine(Instant::now());
+    }
+
+    /// Speaks with the tx-executor until the end.
+    pub fn run(&self, shared: &Shared) {
+        let (mut seen, mut link) = (0, Link::default());
+        while !shared.is_stopped() {
+            let Some(work) = shared.next(&mut seen, HEARTBEAT) else {
+                self.ping(&mut link);
+                continue;
+            };
+            if let Some(role) = work.roles.get(self.number).copied().flatten() {
+                self.take_part(&mut link, &work, role);
+            }
+        }
+    }
+
+    /// Asks for a sign of life, and measures the round trip.
+    fn ping(&self, link: &mut Link) {
+        let up = self.api.connection();
+        let role = up.map(|connection| self.known.lock().health.role(Instant::now(), connection));
+        let number = self.number.to_string();
+        let is_active = f64::from(u8::from(role == Some(Role::Active)));
+        gauge!(names::TX_EXECUTORS, "state" => "active", "number" => number).set(is_active);
+        let Some(connection) = up else { return };
+        self.follow(link, connection);
+        link.ping += 1;
+        let sent = Instant::now();
+        if self.api.send(connection, 0, TxCommand::Ping(link.ping)).is_err() {
+            return;
+        }
+        while let Some(left) = PONG_MAX.checked_sub(sent.elapsed()) {
+            match self.api.receive(left) {
+                Some((_, TxReply::Pong(number, threads))) if number == link.ping => {
+                    link.unanswered = 0;
+                    let mut known = self.known.lock();
+                    known.rates.note_round_trip(sent.elapsed());
+                    known.rates.threads = (threads as usize).min(THREADS_MAX);
+                    return;
+                }
+                // What remains of an earlier block.
+                Some(_) => {}
+                None => break,
+            }
+        }
+        link.unanswered += 1;
+        if link.unanswered >= 2 {
+            self.fail("silent");
+        }
+    }
+
+    /// Forgets what was sent over an earlier connection.
+    fn follow(&self, link: &mut Link, connection: u64) {
+        if link.connection != connection {
+            *link = Link { connection, session: link.session, ..Link::default() };
+        }
+    }
+
+    fn fail(&self, kind: &'static str) {
+        debug!(endpoint = self.api.endpoint(), kind, "a tx-executor failed");
+        counter!(names::TX_EXECUTOR_FAILURES, "kind" => kind).increment(1);
+        self.known.lock().health.note_failure(Instant::now());
+    }
+
+    fn take_part(&self, link: &mut Link, work: &Work, role: Role) {
+        let (Some(connection), Some(listed)) = (self.api.connection(), &work.job.sources.listed)
+        else {
+            return;
+        };
+        self.follow(link, connection);
+        let span = info_span!(
+            parent: &work.span, "tx executor",
+            endpoint = self.api.endpoint(), trial = role == Role::Trial,
+            leased = Empty, answered = Empty, bytes = Empty,
+        );
+        let mut busy = BusyIntervals::new(&span);
+        let (working, entered) = (busy.enter(), span.enter());
+        link.session += 1;
+        let mut block = BlockAt::new(self, work, listed, link.session, role);
+        let end = block.execute(link).unwrap_or_else(|end| end);
+        let _ = self.api.send(link.connection, link.session, TxCommand::End);
+        if !matches!(end, End::Done) {
+            block.execute_rest();
+        }
+        span.record("leased", block.leased).record("answered", block.answered);
+        span.record("bytes", block.bytes);
+        counter!(names::LEASE_BYTES).increment(block.bytes as u64);
+        drop((working, entered));
+        if let Some(end) = work.job.closed_ns() {
+            busy.cut(end);
+        }
+        match end {
+            End::Done => {
+                let mut known = self.known.lock();
+                known.health.note_in_time();
+                if role == Role::Trial && block.answered > 0 {
+                    known.health.prove(connection);
+                }
+            }
+            // Quarantined already.
+            End::Wrong => {}
+            End::Lost => self.fail("lost"),
+            End::Late => self.fail("late"),
+            End::Refused => self.fail("refused"),
+        }
+    }
+}
+
+/// Maximum number of threads that a tx-executor is believed to have.
+const THREADS_MAX: usize = 1_024;
+
+/// One block at a tx-executor.
+struct BlockAt<'a> {
+    member: &'a Member,
+    work: &'a Work,
+    listed: &'a ListedState,
+    session: u64,
+    is_trial: bool,
+    /// Leased transactions without an answer.
+    open: BTreeSet<usize>,
+    leased: usize,
+    answered: usize,
+    bytes: usize,
+    /// Whether all results that were compared are right.
+    is_right: bool,
+    /// Transactions that are executed here.
+    runner: Runner,
+    /// Reader of what tx-executors read.
+    recorder: Recorder<Reader<'static>>,
+}
+
+impl<'a> BlockAt<'a> {
+    fn new(
+        member: &'a Member,
+        work: &'a Work,
+        listed: &'a ListedState,
+        session: u64,
+        role: Role,
+    ) -> Self {
+        let sources = work.job.sources.clone();
+        let reader = Reader::new(sources.parent.clone(), Miss::Read);
+        Self {
+            member,
+            work,
+            listed,
+            session,
+            is_trial: role == Role::Trial,
+            open: BTreeSet::new(),
+            leased: 0,
+            answered: 0,
+            bytes: 0,
+            is_right: true,
+            runner: Runner::default(),
+            recorder: Recorder::new(sources, reader),
+        }
+    }
+
+    fn job(&self) -> &'a Job {
+        &self.work.job
+    }
+
+    /// Has transactions executed until none is left, or the block ends.
+    fn execute(&mut self, link: &mut Link) -> Result<End, End> {
+        if !self.send_values(link)? {
+            return Ok(End::Done);
+        }
+        let mut last = 0;
+        let mut is_measured = false;
+        loop {
+            let threads = self.member.known.lock().rates.threads.max(1);
+            while !self.job().is_closed() && self.open.len() <= last.max(2 * threads) {
+                match self.lease(link)? {
+                    0 => break,
+                    count => last = count,
+                }
+            }
+            if self.open.is_empty() {
+                return Ok(End::Done);
+            }
+            if self.job().is_closed() {
+                return Ok(if self.is_late() { End::Late } else { End::Done });
+            }
+            let answer = self.member.api.receive(LOOK);
+            match answer {
+                Some((session, TxReply::Result(result))) if session == self.session => {
+                    if !is_measured && self.bytes >= MEASURED_BYTES_MIN {
+                        let took = self.work.posted.elapsed().saturating_sub(result.took);
+                        self.member.known.lock().rates.note_bytes(self.bytes, took);
+                    }
+                    is_measured = true;
+                    self.take(link, *result);
+                    if !self.is_right {
+                        return Err(End::Wrong);
+                    }
+                }
+                Some((session, TxReply::Refused(reason))) if session == self.session => {
+                    debug!(endpoint = self.member.api.endpoint(), reason, "block refused");
+                    return Err(End::Refused);
+                }
+                // Of an earlier block, or a late sign of life.
+                Some(_) => {}
+                None if self.member.api.connection() != Some(link.connection) => {
+                    return Err(End::Lost);
+                }
+                None if self.is_late() => return Err(End::Late),
+                None => {}
+            }
+        }
+    }
+
+    /// Sends everything that transactions are executed on. Returns false if the block has ended, or
+    /// its values cannot be read.
+    fn send_values(&mut self, link: &mut Link) -> Result<bool, End> {
+        let (work, job) = (self.work, self.job());
+        let Some(list) = &job.block.access_list else { return Ok(false) };
+        let rlp = list.rlp();
+        let begin = BeginTransactions {
+            block_number: job.block.id.number,
+            traceparent: traceparent(&Span::current()).unwrap_or_default(),
+            environment: work.environment.clone(),
+            list_bytes: rlp.len(),
+        };
+        self.send(link, TxCommand::Begin(Box::new(begin)))?;
+        for start in (0..rlp.len()).step_by(TX_PART_BYTES) {
+            let part = rlp.slice(start..rlp.len().min(start + TX_PART_BYTES));
+            self.bytes += part.len();
+            self.send(link, TxCommand::List(part))?;
+        }
+        let values = work.values.get_or_init(|| {
+            let read = Values::read(self.listed, &*job.sources.parent);
+            read.inspect_err(|error| debug!(%error, "no values for tx-executors")).ok()
+        });
+        let Some(values) = values.as_ref().filter(|_| !job.is_closed()) else { return Ok(false) };
+        for part in values.parts(|hash| !link.codes.contains(hash)) {
+            self.bytes += bytes_of(&part);
+            self.send(link, TxCommand::Values(part))?;
+        }
+        if link.codes.len() > KNOWN_CODES_MAX {
+            link.codes.clear();
+        }
+        link.codes.extend(values.code_hashes());
+        Ok(true)
+    }
+
+    fn send(&self, link: &Link, command: TxCommand) -> Result<(), NotSent> {
+        self.member.api.send(link.connection, self.session, command)
+    }
+
+    /// Leases further transactions. Returns their number.
+    fn lease(&mut self, link: &Link) -> Result<usize, End> {
+        let count_max = match self.is_trial {
+            true => TRIAL.saturating_sub(self.leased),
+            false => TX_RANGE_MAX,
+        };
+        let (job, rates) = (self.job(), self.member.known.lock().rates);
+        // A lease lasts at least as long as the answer to it needs for its way.
+        let least = rates.gas.unwrap_or_default() * rates.round_trip.as_secs_f64();
+        let leased = job.lease(self.work.executing, count_max, least as u64);
+        let (mut range, mut bytes) = (Vec::new(), 0);
+        self.leased += leased.len();
+        // First, so that none is lost if the connection is.
+        self.open.extend(&leased);
+        for index in &leased {
+            let Some(transaction) = transaction_of(&job.block, &job.senders, *index) else {
+                // The engine meets the invalid signature.
+                self.open.remove(index);
+                job.end_lease(*index);
+                job.deliver(&mut self.runner, *index, None);
+                continue;
+            };
+            if transaction.bytes.len() > TX_PART_BYTES {
+                self.open.remove(index);
+                self.execute_here(*index);
+                continue;
+            }
+            bytes += transaction.bytes.len();
+            range.push(transaction);
+            if bytes > TX_PART_BYTES {
+                self.bytes += std::mem::take(&mut bytes);
+                self.send(link, TxCommand::Range(std::mem::take(&mut range)))?;
+            }
+        }
+        if !range.is_empty() {
+            self.bytes += bytes;
+            self.send(link, TxCommand::Range(range))?;
+        }
+        counter!(names::LEASES).increment(u64::from(!leased.is_empty()));
+        Ok(leased.len())
+    }
+
+    /// Returns whether all open leases have ended.
+    fn is_late(&self) -> bool {
+        let job = self.job();
+        let has_ended = |index: &usize| job.lease_left(*index).is_none_or(|left| left.is_zero());
+        !self.open.is_empty() && self.open.iter().all(has_ended)
+    }
+
+    /// Takes an answer.
+    fn take(&mut self, link: &mut Link, result: TxResult) {
+        let index = result.index as usize;
+        if !self.open.remove(&index) {
+            return;
+        }
+        self.answered += 1;
+        if result.code_missing {
+            link.codes.clear();
+        }
+        let Some(outcome) = result.outcome else {
+            count("not_executed");
+            return self.execute_here(index);
+        };
+        let gas = outcome.gas.spent;
+        let gas_limit = self.job().block.transactions[index].gas_limit();
+        let took = (result.took, self.member.number);
+        let at = (index, gas_limit);
+        match speculation_of(outcome, at, &mut self.recorder, self.listed, took) {
+            Ok(Some(Foreign { speculation, agrees: true })) if !self.is_trial => {
+                count("executed");
+                self.member.known.lock().rates.note_gas(gas, result.took);
+                self.job().end_lease(index);
+                self.job().deliver(&mut self.runner, index, Some(Box::new(speculation)));
+            }
+            Ok(foreign) => {
+                count("compared");
+                self.job().end_lease(index);
+                let own = self.job().execute_here(&mut self.runner, index);
+                let is_wrong = match (&own, &foreign) {
+                    (Some(own), Some(foreign)) => !is_same(own, &foreign.speculation),
+                    (Some(_), None) => true,
+                    // Without a result of its own, the executor cannot tell.
+                    (None, _) => false,
+                };
+                self.job().deliver(&mut self.runner, index, own);
+                if is_wrong && std::mem::replace(&mut self.is_right, false) {
+                    self.member.quarantine("the result of a transaction differs from its own");
+                } else if !is_wrong {
+                    self.member.known.lock().rates.note_gas(gas, result.took);
+                }
+            }
+            // The engine meets the error.
+            Err(_) => self.execute_here(index),
+        }
+    }
+
+    /// Executes a leased transaction on this thread, if the engine has not taken it over.
+    fn execute_here(&mut self, index: usize) {
+        let job = self.job();
+        job.end_lease(index);
+        if job.is_wanted(index) && !job.is_closed() {
+            job.run(&mut self.runner, index);
+        }
+    }
+
+    /// Executes on this thread what the tx-executor did not answer.
+    fn execute_rest(&mut self) {
+        for index in std::mem::take(&mut self.open) {
+            count("unanswered");
+            self.execute_here(index);
+        }
+    }
+}
+
+fn count(outcome: &'static str) {
+    counter!(names::LEASED_TRANSACTIONS, "outcome" => outcome).increment(1);
+}

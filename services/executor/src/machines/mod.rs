@@ -1,0 +1,290 @@
+//! Transactions of one block on several machines (EIP-7928).
+//!
+//! The access list of a block says what each transaction reads, so the transactions can be executed
+//! anywhere. The executor sends each tx-executor the list and the parent's values of everything that
+//! the list names. Then it leases transactions, and takes the results as if prewarm threads of its
+//! own had executed them.
+//!
+//! ```text
+//!  engine ── post ─► a thread for each tx-executor ── list, values, leases ─► tx-executor
+//!    │                      │        ▲                                           │ executes
+//!    │                      │        └───────────── results ─────────────────────┘
+//!    │                 agrees with the list? ── no ─► executes here, compares
+//!    │                      ▼ yes
+//!    └── turn ◄──── status words of the block (`ahead::speculate`)
+//! ```
+//!
+//! **Trust.** A tx-executor names the accounts and slots that it read, not their values: those come
+//! from the parent's state and from the list, here. What it writes must be what the list has. What
+//! only it says (gas, logs, status, that it read nothing else) is covered by the header. If a block
+//! with foreign results breaks a rule, it is executed once more without them before it is refused,
+//! and the tx-executor with the wrong result is quarantined.
+//!
+//! **Time.** The engine never waits longer for a foreign result than it would take to execute the
+//! transaction, and at most 100 ms. What a tx-executor does not answer is executed here.
+
+mod environment;
+mod fragment;
+mod health;
+mod member;
+mod placement;
+mod values;
+mod work;
+
+pub use work::TransactionWorkers;
+
+use crate::{
+    ahead::{senders::SharedSenders, speculate::Job},
+    metrics as names,
+    state::listed::ListedState,
+};
+use alloy_eips::Encodable2718 as _;
+use alloy_evm::EvmEnv;
+pub use health::Role;
+use member::{Member, Work};
+use metrics::{counter, gauge};
+use parking_lot::{Condvar, Mutex};
+use placement::{Candidate, Load, LocalRate};
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+use tandem_actor::spawn;
+use tandem_chain::{Block, Receipt};
+use tandem_proto::{
+    limits::TX_LIST_BYTES_MAX,
+    tx_executor::{Environment, RangeTransaction, TxExecutorApi},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{Span, warn};
+
+/// The tx-executors of an executor, each with a thread that speaks with it.
+pub struct Machines {
+    members: Vec<Arc<Member>>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    local: LocalRate,
+}
+
+/// Where the engine posts blocks.
+#[derive(Default)]
+struct Shared {
+    posted: Mutex<Posted>,
+    changed: Condvar,
+    stopped: AtomicBool,
+}
+
+#[derive(Default)]
+struct Posted {
+    work: Option<Arc<Work>>,
+    /// Number of blocks posted so far.
+    number: u64,
+}
+
+/// Tx-executors that take part in a block.
+pub struct Placement {
+    /// Role of each member in this block, by its number.
+    roles: Vec<Option<Role>>,
+    /// Number of threads that execute, on all machines together.
+    executing: usize,
+    environment: Environment,
+}
+
+/// Results of a block's first execution that came from tx-executors.
+#[derive(Default)]
+pub struct ForeignResults {
+    /// Positions of committed results, with the numbers of the tx-executors.
+    pub used: Vec<(usize, usize)>,
+    /// Receipts of the block; empty if the execution did not reach its end.
+    pub receipts: Vec<Receipt>,
+}
+
+impl Machines {
+    /// Starts a thread for each tx-executor.
+    ///
+    /// # Errors
+    /// Returns the operating system's error if it cannot start a thread.
+    pub fn start(
+        executors: Vec<Arc<dyn TxExecutorApi>>,
+        fatal: &CancellationToken,
+    ) -> io::Result<Self> {
+        let (shared, local) = (Arc::<Shared>::default(), LocalRate::default());
+        let (mut members, mut threads) = (Vec::new(), Vec::new());
+        for (number, api) in executors.into_iter().enumerate() {
+            let member = Arc::new(Member::new(number, api));
+            let (own, shared) = (member.clone(), shared.clone());
+            let thread = spawn(&format!("tx-executor-{number}"), fatal.clone(), move || {
+                own.run(&shared);
+            })?;
+            threads.push(thread);
+            members.push(member);
+        }
+        Ok(Self { members, shared, threads, local })
+    }
+
+    /// Takes all tx-executors for proven ones that are fast and near, and this process for a slow one.
+    #[cfg(test)]
+    pub fn trust(&self) {
+        self.note_local(1_000, Duration::from_secs(1));
+        self.members.iter().for_each(|member| member.trust());
+    }
+
+    /// Returns the role of each tx-executor.
+    #[cfg(test)]
+    pub fn roles(&self) -> Vec<Option<Role>> {
+        self.members.iter().map(|member| member.state(Instant::now()).role).collect()
+    }
+
+    /// Returns whether there is no tx-executor.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Decides which tx-executors take part in a block, beside this many threads of this process.
+    /// Returns `None` if the block is executed here alone.
+    pub fn place(
+        &self,
+        block: &Block,
+        listed: &ListedState,
+        env: &EvmEnv,
+        own_threads: usize,
+    ) -> Option<Placement> {
+        let environment = environment::environment(env)?;
+        let list_bytes = block.access_list.as_ref()?.rlp().len();
+        if list_bytes > TX_LIST_BYTES_MAX {
+            return None;
+        }
+        let now = Instant::now();
+        let states: Vec<_> = self.members.iter().map(|member| member.state(now)).collect();
+        let candidates = states.iter().enumerate().filter_map(|(number, state)| {
+            let role = state.role?;
+            (role == Role::Active).then_some(Candidate { number, rates: state.rates })
+        });
+        // A value takes about as many bytes as its key in the list.
+        let bytes = list_bytes + listed.in_order().map(|a| 64 + 16 * a.slot_count()).sum::<usize>();
+        let load = Load { gas: block.header.gas_used, bytes, threads: own_threads };
+        let chosen = placement::choose(&load, self.local.get(), candidates.collect());
+        let chosen: BTreeSet<_> = chosen.iter().map(|candidate| candidate.number).collect();
+        let roles = states.iter().enumerate().map(|(number, state)| match state.role? {
+            Role::Active if chosen.contains(&number) => Some(Role::Active),
+            Role::Trial => Some(Role::Trial),
+            _ => None,
+        });
+        let roles: Vec<_> = roles.collect();
+        let foreign: usize = chosen.iter().map(|number| states[*number].rates.threads).sum();
+        gauge!(names::TX_EXECUTORS, "state" => "used").set(chosen.len() as f64);
+        let is_used = roles.iter().any(Option::is_some);
+        is_used.then_some(Placement { roles, executing: own_threads + foreign, environment })
+    }
+
+    /// Lets the tx-executors work on a block until its job is closed. `span` is the parent of their
+    /// spans.
+    pub fn post(&self, job: &Arc<Job>, placement: Placement, span: &Span) {
+        let Placement { roles, executing, environment } = placement;
+        let values = OnceLock::new();
+        let (job, span, posted) = (job.clone(), span.clone(), Instant::now());
+        let work = Work { job, roles, executing, environment, span, values, posted };
+        {
+            let mut posted = self.shared.posted.lock();
+            posted.work = Some(Arc::new(work));
+            posted.number += 1;
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Notes gas that threads of this process executed in this time.
+    pub fn note_local(&self, gas: u64, took: Duration) {
+        self.local.note(gas, took);
+    }
+
+    /// Quarantines the tx-executors with wrong results in a block that is valid without them: those
+    /// whose receipts differ. If none differs, all that took part.
+    pub fn blame(&self, foreign: &ForeignResults, right: &[Receipt]) {
+        let differs = |index: &usize| match foreign.receipts.get(*index) {
+            Some(receipt) => !is_same(&foreign.receipts, right, *index, receipt),
+            None => false,
+        };
+        let wrong = foreign.used.iter().filter(|(index, _)| differs(index));
+        let mut liars: BTreeSet<_> = wrong.map(|(_, number)| *number).collect();
+        if liars.is_empty() {
+            liars = foreign.used.iter().map(|(_, number)| *number).collect();
+        }
+        for number in liars {
+            if let Some(member) = self.members.get(number) {
+                member.quarantine("the block is valid without its results");
+            }
+        }
+    }
+
+    /// Notes that a block is executed again without foreign results.
+    pub fn note_repeated(&self, number: u64) {
+        warn!(number, "the block breaks a rule with foreign results, it is executed without them");
+        counter!(names::LEASED_TRANSACTIONS, "outcome" => "repeated_block").increment(1);
+    }
+}
+
+/// Returns whether a receipt is the one that the transaction has by `right`.
+fn is_same(receipts: &[Receipt], right: &[Receipt], index: usize, receipt: &Receipt) -> bool {
+    let gas = |receipts: &[Receipt]| {
+        let before = index.checked_sub(1).and_then(|before| receipts.get(before));
+        let before = before.map_or(0, |receipt| receipt.cumulative_gas_used);
+        receipts.get(index).map(|receipt| receipt.cumulative_gas_used.wrapping_sub(before))
+    };
+    right
+        .get(index)
+        .is_some_and(|right| right.success == receipt.success && right.logs == receipt.logs)
+        && gas(receipts) == gas(right)
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, SeqCst);
+        // Under the lock, so that no thread is between its check and its sleep.
+        drop(self.shared.posted.lock());
+        self.shared.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Waits at most this long for a block after the `seen` one.
+    fn next(&self, seen: &mut u64, wait: Duration) -> Option<Arc<Work>> {
+        let mut posted = self.posted.lock();
+        if *seen == posted.number && !self.stopped.load(SeqCst) {
+            self.changed.wait_for(&mut posted, wait);
+        }
+        if *seen == posted.number {
+            // A block that has ended is not kept.
+            posted.work.take_if(|work| work.job.is_closed());
+            return None;
+        }
+        *seen = posted.number;
+        posted.work.clone()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(SeqCst)
+    }
+}
+
+/// Returns a transaction in the form in which it travels.
+fn transaction_of(
+    block: &Block,
+    senders: &SharedSenders,
+    index: usize,
+) -> Option<RangeTransaction> {
+    Some(RangeTransaction {
+        index: u32::try_from(index).ok()?,
+        bytes: block.transactions.get(index)?.encoded_2718().into(),
+        sender: senders.get(index)?,
+        authorities: senders.authorities(index).collect(),
+    })
+}

@@ -1,0 +1,214 @@
+//! Execution of leased transactions, at a tx-executor. The EVM is that of the prewarm threads.
+
+use super::{environment::evm_env, fragment::outcome_of};
+use crate::{
+    ahead::{
+        senders::environment_of,
+        speculate::{AheadEvm, Miss, Reader, speculate},
+    },
+    block::evm::BlockEvm,
+    error::Error,
+    state::{
+        StateReader,
+        code::analyze,
+        listed::ListedState,
+        parent::{ParentState, StateKey, StateValue},
+        published::Published,
+        reads::{Recorder, Sources},
+    },
+};
+use alloy_eips::Decodable2718;
+use alloy_evm::EvmEnv;
+use alloy_primitives::map::B256Map;
+use quick_cache::{Weighter, sync::Cache};
+use revm::{context::result::EVMError, state::Bytecode};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+use tandem_chain::{AccessList, Transaction};
+use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256, keccak256};
+use tandem_proto::tx_executor::{
+    BlockValues, BlockWorker, OpenBlock, RangeTransaction, TxExecution, TxResult,
+};
+use tracing::warn;
+
+/// Estimated number of codes in the cache.
+const CODES: usize = 20_000;
+
+/// Executes transactions of blocks whose values were sent. Keeps codes beyond a block.
+pub struct TransactionWorkers {
+    codes: Cache<B256, Bytecode, CodeBytes>,
+}
+
+#[derive(Clone)]
+struct CodeBytes;
+
+impl Weighter<B256, Bytecode> for CodeBytes {
+    fn weight(&self, _hash: &B256, code: &Bytecode) -> u64 {
+        code.len() as u64 + 64
+    }
+}
+
+impl TransactionWorkers {
+    /// Creates an instance that keeps at most so many bytes of code.
+    pub fn new(code_bytes_max: u64) -> Self {
+        Self { codes: Cache::with_weighter(CODES, code_bytes_max, CodeBytes) }
+    }
+}
+
+impl TxExecution for TransactionWorkers {
+    fn open(&self, block: BlockValues) -> Result<Arc<dyn OpenBlock>, String> {
+        let BlockValues { environment, list, values } = block;
+        let list = AccessList::decode(list).map_err(|error| error.to_string())?;
+        let listed = ListedState::of(&list).ok_or("the access list does not decode")?;
+        let sent: Vec<_> = values.codes.into_iter().map(|code| (keccak256(&code), code)).collect();
+        let mut codes = B256Map::default();
+        for (hash, code) in sent {
+            let code = analyze(code);
+            self.codes.insert(hash, code.clone());
+            codes.insert(hash, code);
+        }
+        let mut state = SentState { codes, ..SentState::default() };
+        let (mut accounts, mut slots) = (values.accounts.into_iter(), values.slots.into_iter());
+        for at in listed.in_order() {
+            let account = accounts.next().ok_or("an account of the list was not sent")?;
+            let own: B256Map<_> = at.slot_hashes().zip(&mut slots).collect();
+            if own.len() != at.slot_count() {
+                return Err("a slot of the list was not sent".to_owned());
+            }
+            if let Some(hash) = account.map(|account| account.code_hash)
+                && hash != EMPTY_CODE_HASH
+                && !state.codes.contains_key(&hash)
+                && let Some(code) = self.codes.get(&hash)
+            {
+                state.codes.insert(hash, code);
+            }
+            state.accounts.insert(at.hash, (account, own));
+        }
+        if accounts.next().is_some() || slots.next().is_some() {
+            return Err("more values were sent than the list names".to_owned());
+        }
+        let sources = Sources {
+            published: Published::new(),
+            listed: Some(Arc::new(listed)),
+            parent: Arc::new(state),
+            block_hashes: Arc::new(|_| Err(Error::NotInMemory)),
+        };
+        Ok(Arc::new(Open { sources: Arc::new(sources), env: evm_env(&environment) }))
+    }
+}
+
+struct Open {
+    sources: Arc<Sources>,
+    env: EvmEnv,
+}
+
+impl OpenBlock for Open {
+    fn worker(&self) -> Box<dyn BlockWorker> {
+        Box::new(Worker { sources: self.sources.clone(), env: self.env.clone(), evm: None })
+    }
+}
+
+struct Worker {
+    sources: Arc<Sources>,
+    env: EvmEnv,
+    evm: Option<AheadEvm<'static>>,
+}
+
+impl Worker {
+    fn try_execute(&mut self, sent: &RangeTransaction) -> TxResult {
+        let mut done = TxResult {
+            index: sent.index,
+            took: Duration::ZERO,
+            outcome: None,
+            code_missing: false,
+        };
+        let Ok(transaction) = Transaction::decode_2718_exact(&sent.bytes) else { return done };
+        let authorities = sent.authorities.iter().copied();
+        let environment = environment_of(&transaction, sent.sender, authorities);
+        let evm = self.evm.get_or_insert_with(|| {
+            let reader = Reader::new(self.sources.parent.clone(), Miss::Read);
+            BlockEvm::new(Recorder::new(self.sources.clone(), reader), self.env.clone())
+        });
+        match speculate(evm, sent.index as usize, environment) {
+            Ok(Some(result)) => {
+                done.took = result.took;
+                let listed = self.sources.listed.as_deref();
+                done.outcome = listed.and_then(|listed| outcome_of(result, listed));
+            }
+            // The executor executes the transaction, and meets its own error.
+            Ok(None) => {}
+            Err(error) => {
+                done.code_missing = matches!(error, EVMError::Database(Error::MissingCode(_)));
+            }
+        }
+        done
+    }
+}
+
+impl BlockWorker for Worker {
+    fn execute(&mut self, transaction: &RangeTransaction) -> TxResult {
+        let execute = AssertUnwindSafe(|| self.try_execute(transaction));
+        catch_unwind(execute).unwrap_or_else(|_| {
+            warn!(index = transaction.index, "execution of a leased transaction panicked");
+            self.evm = None;
+            let (index, took) = (transaction.index, Duration::ZERO);
+            TxResult { index, took, outcome: None, code_missing: false }
+        })
+    }
+}
+
+/// Values of the parent's state that were sent. Nothing else can be read.
+#[derive(Default)]
+struct SentState {
+    accounts: B256Map<(Option<Account>, B256Map<U256>)>,
+    codes: B256Map<Bytecode>,
+}
+
+impl StateReader for SentState {
+    fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error> {
+        let sent = self.accounts.get(address_hash);
+        sent.map(|(account, _)| *account).ok_or(Error::NotInMemory)
+    }
+
+    fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error> {
+        let sent = self.accounts.get(address_hash).and_then(|(_, slots)| slots.get(slot));
+        sent.copied().ok_or(Error::NotInMemory)
+    }
+
+    fn has_storage(&self, _address_hash: &B256) -> Result<bool, Error> {
+        Err(Error::NotInMemory)
+    }
+
+    fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {
+        self.codes.get(code_hash).cloned().ok_or(Error::MissingCode(*code_hash))
+    }
+}
+
+impl ParentState for SentState {
+    fn in_memory(&self, key: &StateKey) -> Result<Option<StateValue>, Error> {
+        Ok(match key {
+            StateKey::Account(hash) => self.account(hash).ok().map(StateValue::Account),
+            StateKey::Slot(hash, slot) => self.slot(hash, slot).ok().map(StateValue::Slot),
+            StateKey::Code(hash) => self.code(hash).ok().map(StateValue::Code),
+        })
+    }
+
+    fn read_together(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, Error> {
+        keys.iter().map(|key| self.in_memory(key)).collect()
+    }
+
+    fn calls(&self) -> u64 {
+        0
+    }
+
+    fn call_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn is_far(&self) -> bool {
+        false
+    }
+}

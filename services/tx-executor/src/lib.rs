@@ -1,0 +1,35 @@
+//! tx-executor: executes transactions of a block for an executor on another machine (EIP-7928).
+//!
+//! **Role.** Stateless. **In:** one gRPC stream of an executor, with block after block: environment,
+//! access list, the parent's values of what the list names, then transactions. **Out:** the result of
+//! each transaction, as it ends. **Keeps:** codes, so that each is sent once.
+//!
+//! ```text
+//! executor ══ stream ══► Service ── Assembly ──► bounded queue ──► worker threads ── EVM
+//!      ▲                    ▲                                            │
+//!      └════ results ═══════╧════════════ bounded queue ◄────────────────┘
+//! ```
+//!
+//! The EVM is not here: it comes with [`TxExecution`](tandem_proto::tx_executor::TxExecution), and is
+//! that of the executor's own threads.
+//!
+//! **Overload.** When the queue of transactions is full, the stream is not read, HTTP/2's window
+//! closes, and the executor leases no more. A client that does not take its results loses its stream.
+//!
+//! **Trust.** An executor believes no result: see `tandem_executor::machines`. What it sends is
+//! bounded: the list, the values, and the transactions that wait.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod assembly;
+mod config;
+mod grpc;
+mod metrics;
+mod service;
+mod worker;
+
+pub use config::Config;
+pub use grpc::Server;
+pub use metrics::describe_metrics;
+pub use service::TxExecutor;

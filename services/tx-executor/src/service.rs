@@ -1,0 +1,62 @@
+//! Wiring: the threads that execute, started once.
+
+use crate::{
+    config::Config,
+    metrics,
+    worker::{Work, run},
+};
+use std::{io, sync::Arc};
+use tandem_actor::{Running, ThreadSender, thread_queue};
+use tandem_proto::tx_executor::TxExecution;
+use tokio_util::sync::CancellationToken;
+
+/// Transactions that may wait for a thread. Streams are not read while there is no room.
+const WORK_MAX: usize = 1_024;
+/// Maximum number of threads.
+const THREADS_MAX: usize = 1_024;
+
+/// The running service.
+pub struct TxExecutor {
+    work: ThreadSender<Work>,
+    running: Running,
+    threads: usize,
+}
+
+impl TxExecutor {
+    /// Starts the threads. `fatal` is cancelled when one panics.
+    ///
+    /// # Errors
+    /// When the operating system cannot start a thread.
+    pub fn start(
+        config: &Config,
+        execution: Arc<dyn TxExecution>,
+        fatal: CancellationToken,
+    ) -> io::Result<Arc<Self>> {
+        metrics::describe_metrics();
+        let threads = config.threads.clamp(1, THREADS_MAX);
+        let (work, receiver) = thread_queue("tx-executor", WORK_MAX);
+        let running = Running::new(fatal);
+        for number in 0..threads {
+            let (receiver, execution) = (receiver.clone(), execution.clone());
+            let stopping = running.stopping().clone();
+            running
+                .spawn(&format!("tx-{number}"), move || run(&receiver, &*execution, &stopping))?;
+        }
+        Ok(Arc::new(Self { work, running, threads }))
+    }
+
+    /// Returns the queue of the threads.
+    pub(crate) fn work(&self) -> &ThreadSender<Work> {
+        &self.work
+    }
+
+    /// Returns the number of threads.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Ends the threads, each after its transaction, and waits for them. Blocks.
+    pub fn stop(&self) {
+        self.running.stop(|| {});
+    }
+}

@@ -1,0 +1,169 @@
+//! Threads that execute transactions.
+
+use crate::metrics as names;
+use crossbeam_channel::Receiver;
+use metrics::{counter, histogram};
+use prost::Message as _;
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+use tandem_actor::{Queued, TaskSender};
+use tandem_proto::{
+    convert::TxAnswer,
+    limits::TX_MESSAGE_BYTES_MAX,
+    tx_executor::{
+        BlockValues, BlockWorker, OpenBlock, RangeTransaction, TxExecution, TxReply, TxResult,
+    },
+    wire::tx_executor::v1,
+};
+use tandem_telemetry::BusyIntervals;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tracing::{Span, debug, info_span};
+
+/// Longest wait for a client that does not take its results. It loses its stream then.
+const ROOM_MAX: Duration = Duration::from_secs(1);
+
+/// Answers of one stream.
+#[derive(Clone)]
+pub struct Answers {
+    pub sender: TaskSender<v1::ExecuteBlocksResponse>,
+    pub runtime: Handle,
+    /// Cancelled to end the stream.
+    pub end: CancellationToken,
+}
+
+impl Answers {
+    /// Sends an answer from a thread.
+    pub fn send(&self, session: u64, reply: TxReply) {
+        let mut message = v1::ExecuteBlocksResponse::from(TxAnswer { session, reply });
+        if message.encoded_len() > TX_MESSAGE_BYTES_MAX
+            && let Some(v1::execute_blocks_response::Answer::Result(result)) = &mut message.answer
+        {
+            // The executor executes it itself.
+            result.outcome = None;
+        }
+        if self.sender.send_within(ROOM_MAX, &self.runtime, message).is_err() {
+            self.end.cancel();
+        }
+    }
+}
+
+/// Block of one stream, for the threads.
+pub struct Block {
+    pub session: u64,
+    pub values: BlockValues,
+    pub answers: Answers,
+    pub span: Span,
+    /// Opened by the first thread that needs it.
+    opened: OnceLock<Option<Arc<dyn OpenBlock>>>,
+    ended: AtomicBool,
+}
+
+impl Block {
+    pub fn new(session: u64, values: BlockValues, answers: Answers, span: Span) -> Self {
+        let (opened, ended) = (OnceLock::new(), AtomicBool::new(false));
+        Self { session, values, answers, span, opened, ended }
+    }
+
+    /// Notes that nothing of the block is of interest any more.
+    pub fn end(&self) {
+        self.ended.store(true, Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.ended.load(Relaxed) || self.answers.end.is_cancelled()
+    }
+
+    fn open(&self, execution: &dyn TxExecution) -> Option<&Arc<dyn OpenBlock>> {
+        let open = || {
+            let began = Instant::now();
+            let opened = execution.open(self.values.clone());
+            histogram!(names::OPEN_SECONDS).record(began.elapsed());
+            let outcome = if opened.is_ok() { "opened" } else { "refused" };
+            counter!(names::BLOCKS, "outcome" => outcome).increment(1);
+            let refuse = |reason| {
+                debug!(reason, "a block cannot be executed");
+                self.answers.send(self.session, TxReply::Refused(reason));
+            };
+            opened.map_err(refuse).ok()
+        };
+        self.opened.get_or_init(open).as_ref()
+    }
+}
+
+/// Transaction of a block.
+pub struct Work {
+    pub block: Arc<Block>,
+    pub transaction: RangeTransaction,
+    pub came: Instant,
+}
+
+/// Executes transactions until the service stops.
+pub fn run(
+    work: &Receiver<Queued<Work>>,
+    execution: &dyn TxExecution,
+    stopping: &CancellationToken,
+) {
+    let mut current: Option<Current> = None;
+    while !stopping.is_cancelled() {
+        // A block is not kept while the thread sleeps: its memory is large.
+        let next = match work.try_recv() {
+            Ok(next) => next,
+            Err(_) => {
+                if current.as_ref().is_some_and(|current| current.block.is_over()) {
+                    current = None;
+                }
+                match work.recv_timeout(IDLE) {
+                    Ok(next) => next,
+                    Err(error) if error.is_timeout() => continue,
+                    Err(_) => return,
+                }
+            }
+        };
+        let Work { block, transaction, came } = next.take();
+        if block.is_over() {
+            counter!(names::TRANSACTIONS, "outcome" => "dropped").increment(1);
+            continue;
+        }
+        if current.as_ref().is_none_or(|current| !Arc::ptr_eq(&current.block, &block)) {
+            let Some(open) = block.open(execution) else { continue };
+            let worker = open.worker();
+            let span = info_span!(parent: &block.span, "tx execution");
+            let busy = BusyIntervals::new(&span);
+            current = Some(Current { block, worker, span, busy });
+        }
+        if let Some(current) = &mut current {
+            histogram!(names::WAIT_SECONDS).record(came.elapsed());
+            current.execute(&transaction);
+        }
+    }
+}
+
+/// Longest sleep of a thread without work.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// Block on which a thread works.
+struct Current {
+    block: Arc<Block>,
+    worker: Box<dyn BlockWorker>,
+    span: Span,
+    busy: BusyIntervals,
+}
+
+impl Current {
+    fn execute(&mut self, transaction: &RangeTransaction) {
+        let block = &self.block;
+        let result: TxResult = {
+            let _working = (self.busy.enter(), self.span.enter());
+            self.worker.execute(transaction)
+        };
+        let outcome = if result.outcome.is_some() { "executed" } else { "not_executed" };
+        counter!(names::TRANSACTIONS, "outcome" => outcome).increment(1);
+        block.answers.send(block.session, TxReply::Result(Box::new(result)));
+    }
+}
