@@ -35,6 +35,8 @@ use tracing::{Span, debug, field::Empty, info_span, warn};
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Longest wait for a sign of life. A block that comes meanwhile waits as well.
 const PONG_MAX: Duration = Duration::from_millis(50);
+/// Longest time without an answer during a block: more than any transaction takes (EIP-7825).
+const SILENCE_MAX: Duration = Duration::from_millis(200);
 /// Longest sleep during a block.
 const LOOK: Duration = Duration::from_millis(2);
 /// Number of transactions of a trial. Each is executed here as well.
@@ -263,6 +265,8 @@ struct BlockAt<'a> {
     leased: usize,
     answered: usize,
     bytes: usize,
+    /// Time of the newest answer, or of the last value.
+    heard: Instant,
     /// Whether all results that were compared are right.
     is_right: bool,
     /// Transactions that are executed here.
@@ -291,6 +295,7 @@ impl<'a> BlockAt<'a> {
             leased: 0,
             answered: 0,
             bytes: 0,
+            heard: Instant::now(),
             is_right: true,
             runner: Runner::default(),
             recorder: Recorder::new(sources, reader),
@@ -306,8 +311,8 @@ impl<'a> BlockAt<'a> {
         if !self.send_values(link)? {
             return Ok(End::Done);
         }
+        self.heard = Instant::now();
         let mut last = 0;
-        let mut is_measured = false;
         loop {
             let threads = self.member.known.lock().rates.threads.max(1);
             while !self.job().is_closed() && self.open.len() <= last.max(2 * threads) {
@@ -320,16 +325,18 @@ impl<'a> BlockAt<'a> {
                 return Ok(End::Done);
             }
             if self.job().is_closed() {
+                if self.answered == 0 {
+                    self.measure(self.work.posted.elapsed());
+                }
                 return Ok(if self.is_late() { End::Late } else { End::Done });
             }
             let answer = self.member.api.receive(LOOK);
             match answer {
                 Some((session, TxReply::Result(result))) if session == self.session => {
-                    if !is_measured && self.bytes >= MEASURED_BYTES_MIN {
-                        let took = self.work.posted.elapsed().saturating_sub(result.took);
-                        self.member.known.lock().rates.note_bytes(self.bytes, took);
+                    if self.answered == 0 {
+                        self.measure(self.work.posted.elapsed().saturating_sub(result.took));
                     }
-                    is_measured = true;
+                    self.heard = Instant::now();
                     self.take(link, *result);
                     if !self.is_right {
                         return Err(End::Wrong);
@@ -430,11 +437,16 @@ impl<'a> BlockAt<'a> {
         Ok(leased.len())
     }
 
-    /// Returns whether all open leases have ended.
+    /// Returns whether an answer is overdue.
     fn is_late(&self) -> bool {
-        let job = self.job();
-        let has_ended = |index: &usize| job.lease_left(*index).is_none_or(|left| left.is_zero());
-        !self.open.is_empty() && self.open.iter().all(has_ended)
+        !self.open.is_empty() && self.heard.elapsed() > SILENCE_MAX
+    }
+
+    /// Notes how soon the tx-executor was ready. If the block ended before, it takes at least as long.
+    fn measure(&self, began: Duration) {
+        if self.bytes >= MEASURED_BYTES_MIN {
+            self.member.known.lock().rates.note_bytes(self.bytes, began);
+        }
     }
 
     /// Takes an answer.
