@@ -61,7 +61,7 @@ pub struct Work {
     pub posted: Instant,
 }
 
-/// What is known of a tx-executor.
+/// Knowledge about a tx-executor.
 #[derive(Default)]
 struct Known {
     health: Health,
@@ -82,7 +82,7 @@ pub struct State {
     pub rates: Rates,
 }
 
-/// What a thread knows of its connection.
+/// Knowledge of a thread about its connection.
 #[derive(Default)]
 struct Link {
     connection: u64,
@@ -182,7 +182,7 @@ impl Member {
                     known.rates.threads = (threads as usize).min(THREADS_MAX);
                     return;
                 }
-                // What remains of an earlier block.
+                // An answer of an earlier block.
                 Some(_) => {}
                 None => break,
             }
@@ -346,7 +346,7 @@ impl<'a> BlockAt<'a> {
                     debug!(endpoint = self.member.api.endpoint(), reason, "block refused");
                     return Err(End::Refused);
                 }
-                // Of an earlier block, or a late sign of life.
+                // An answer of an earlier block, or a late sign of life.
                 Some(_) => {}
                 None if self.member.api.connection() != Some(link.connection) => {
                     return Err(End::Lost);

@@ -72,7 +72,7 @@ pub struct Machines {
     local: LocalRate,
 }
 
-/// Where the engine posts blocks.
+/// Place where the engine posts blocks.
 #[derive(Default)]
 struct Shared {
     posted: Mutex<Posted>,

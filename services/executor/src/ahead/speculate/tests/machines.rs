@@ -297,7 +297,7 @@ fn what_only_the_header_tells_is_found_when_the_block_is_repeated() {
             machines.blame(&foreign, &right);
             let [liar, honest] = machines.roles()[..] else { panic!() };
             assert_eq!(liar, Some(Role::Quarantined), "seed {seed}, {conduct:?}");
-            // Where no receipt differs, all that took part are blamed.
+            // If no receipt differs, all that took part are blamed.
             assert!(honest == Some(Role::Active) || conduct == Conduct::Nothing, "{conduct:?}");
             blamed += 1;
         }
