@@ -3,7 +3,7 @@
 use clap::{Arg, Command};
 
 /// Commands that run services. Their flags may come from the environment.
-const SERVICES: [&str; 9] = [
+const SERVICES: [&str; 10] = [
     "node",
     "cluster",
     "storage-writer",
@@ -13,6 +13,7 @@ const SERVICES: [&str; 9] = [
     "peer-sessions",
     "discovery",
     "executor",
+    "tx-executor",
 ];
 
 /// Flags that apply to a single run, and `--policy`, whose values have commas. Policies have

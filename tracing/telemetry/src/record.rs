@@ -30,6 +30,7 @@ pub fn service_of_target(target: &str) -> Option<Option<&'static str>> {
         "peer_sessions" => Some("peer-sessions"),
         "peer_table" => Some("peer-table"),
         "blob_validator" => Some("blob-validator"),
+        "tx_executor" => Some("tx-executor"),
         _ => None,
     })
 }
