@@ -15,7 +15,7 @@ use crate::{
 };
 use alloy_consensus::Transaction as _;
 use alloy_primitives::map::B256Set;
-use metrics::{counter, gauge};
+use metrics::counter;
 use parking_lot::Mutex;
 use std::{
     collections::BTreeSet,
@@ -161,12 +161,7 @@ impl Member {
 
     /// Asks for a sign of life, and measures the round trip.
     fn ping(&self, link: &mut Link) {
-        let up = self.api.connection();
-        let role = up.map(|connection| self.known.lock().health.role(Instant::now(), connection));
-        let number = self.number.to_string();
-        let is_active = f64::from(u8::from(role == Some(Role::Active)));
-        gauge!(names::TX_EXECUTORS, "state" => "active", "number" => number).set(is_active);
-        let Some(connection) = up else { return };
+        let Some(connection) = self.api.connection() else { return };
         self.follow(link, connection);
         link.ping += 1;
         let sent = Instant::now();
@@ -237,7 +232,7 @@ impl Member {
             End::Done => {
                 let mut known = self.known.lock();
                 known.health.note_in_time();
-                if role == Role::Trial && block.answered > 0 {
+                if role == Role::Trial && block.compared > 0 {
                     known.health.prove(connection);
                 }
             }
@@ -264,6 +259,8 @@ struct BlockAt<'a> {
     open: BTreeSet<usize>,
     leased: usize,
     answered: usize,
+    /// Results that were compared with own ones.
+    compared: usize,
     bytes: usize,
     /// Time of the newest answer, or of the last value.
     heard: Instant,
@@ -294,6 +291,7 @@ impl<'a> BlockAt<'a> {
             open: BTreeSet::new(),
             leased: 0,
             answered: 0,
+            compared: 0,
             bytes: 0,
             heard: Instant::now(),
             is_right: true,
@@ -478,6 +476,7 @@ impl<'a> BlockAt<'a> {
                 count("compared");
                 self.job().end_lease(index);
                 let own = self.job().execute_here(&mut self.runner, index);
+                self.compared += usize::from(own.is_some());
                 let is_wrong = match (&own, &foreign) {
                     (Some(own), Some(foreign)) => !is_same(own, &foreign.speculation),
                     (Some(_), None) => true,
