@@ -23,7 +23,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         config.tx_executor.threads = threads.into();
     }
     let grpc = args.grpc.address(9605);
-    args.service.run(config, async move |process, config| {
-        role::tx_executor(process, config, grpc).await
-    })
+    args.service
+        .run(config, async move |process, config| role::tx_executor(process, config, grpc).await)
 }

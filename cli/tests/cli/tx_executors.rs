@@ -38,9 +38,8 @@ async fn blocks_are_valid_whatever_becomes_of_a_tx_executor() {
             let metrics = six.metrics("executor");
             let compared = counter(&metrics, &format!("{LEASED}{{outcome=\"compared\"}}"));
             assert!(compared > 0.0, "{}", six.log());
-            let executed = ["tx-executor-1", "tx-executor-2"].map(|name| {
-                counter(&six.metrics(name), "tandem_tx_executor_transactions_total")
-            });
+            let executed = ["tx-executor-1", "tx-executor-2"]
+                .map(|name| counter(&six.metrics(name), "tandem_tx_executor_transactions_total"));
             assert!(executed.iter().all(|count| *count > 0.0), "{executed:?}");
             six.kill("tx-executor");
         }

@@ -2,7 +2,9 @@
 
 use super::{
     error::{At, ConvertError, Reason},
-    field::{at_most, count, hash, hash_bytes, items, length, nested, range, required, size, total},
+    field::{
+        at_most, count, hash, hash_bytes, items, length, nested, range, required, size, total,
+    },
     state::{account_list, accounts, codes, number_list, numbers},
 };
 use crate::{
@@ -236,9 +238,7 @@ impl TryFrom<v1::ExecuteBlocksRequest> for TxRequest {
             Command::Values(values) => {
                 TxCommand::Values(values.try_into().at("execute_blocks.values")?)
             }
-            Command::Range(range) => {
-                TxCommand::Range(range.try_into().at("execute_blocks.range")?)
-            }
+            Command::Range(range) => TxCommand::Range(range.try_into().at("execute_blocks.range")?),
             Command::End(v1::End {}) => TxCommand::End,
             Command::Ping(ping) => TxCommand::Ping(ping.number),
         };
@@ -287,7 +287,8 @@ impl TryFrom<v1::ExecuteBlocksResponse> for TxAnswer {
                 }))
             }
             Answer::Refused(refused) => {
-                at_most(ERROR_TEXT_BYTES_MAX, refused.reason.len()).at("executed.refused.reason")?;
+                at_most(ERROR_TEXT_BYTES_MAX, refused.reason.len())
+                    .at("executed.refused.reason")?;
                 TxReply::Refused(refused.reason)
             }
             Answer::Pong(pong) => TxReply::Pong(pong.number, pong.threads),

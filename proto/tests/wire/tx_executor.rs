@@ -43,7 +43,10 @@ fn outcome() -> TxOutcome {
                 status: 0b100,
                 changed: Some((1, U256::from(2))),
                 code: Some(vec![0x5b].into()),
-                slots: vec![LoadedSlot { place: 1, changed }, LoadedSlot { place: 0, changed: None }],
+                slots: vec![
+                    LoadedSlot { place: 1, changed },
+                    LoadedSlot { place: 0, changed: None },
+                ],
             },
             LoadedAccount { place: 0, ..LoadedAccount::default() },
         ],

@@ -24,11 +24,7 @@ pub enum Effect {
     /// Nothing follows.
     Nothing,
     /// Another block begins; the one before is over.
-    Begin {
-        session: u64,
-        block_number: u64,
-        traceparent: String,
-    },
+    Begin { session: u64, block_number: u64, traceparent: String },
     /// All values are there: transactions can be executed, those that waited first.
     Open { session: u64, values: Box<Values>, held: Vec<RangeTransaction> },
     /// Execute these transactions of the open block.

@@ -44,7 +44,8 @@ impl TxExecutor {
         for number in 0..threads {
             let (receiver, execution) = (receiver.clone(), execution.clone());
             let stopping = running.stopping().clone();
-            running.spawn(&format!("tx-{number}"), move || run(&receiver, &*execution, &stopping))?;
+            running
+                .spawn(&format!("tx-{number}"), move || run(&receiver, &*execution, &stopping))?;
         }
         Ok(Arc::new(Self { work, running, threads }))
     }

@@ -151,7 +151,10 @@ impl TxExecutorApi for Client {
         let commands = live.client.upgrade().filter(|_| live.generation == connection);
         let wait = Duration::from_millis(self.shared.config.room_ms_max);
         let request = TxRequest { session, command };
-        commands.ok_or(NotSent)?.send_within(wait, &self.shared.runtime, request).map_err(|_| NotSent)
+        commands
+            .ok_or(NotSent)?
+            .send_within(wait, &self.shared.runtime, request)
+            .map_err(|_| NotSent)
     }
 
     fn receive(&self, wait: Duration) -> Option<(u64, TxReply)> {

@@ -160,14 +160,15 @@ pub fn environment_of(
 ) -> TxEnv {
     match transaction {
         Transaction::Eip7702(signed) => {
-            let recovered = |(authority, authorization): (Option<Address>, &SignedAuthorization)| {
-                let authority = authority.map(RecoveredAuthority::Valid);
-                Either::Right(RecoveredAuthorization::new_unchecked(
-                    authorization.inner().clone(),
-                    // The EVM skips an invalid authority.
-                    authority.unwrap_or(RecoveredAuthority::Invalid),
-                ))
-            };
+            let recovered =
+                |(authority, authorization): (Option<Address>, &SignedAuthorization)| {
+                    let authority = authority.map(RecoveredAuthority::Valid);
+                    Either::Right(RecoveredAuthorization::new_unchecked(
+                        authorization.inner().clone(),
+                        // The EVM skips an invalid authority.
+                        authority.unwrap_or(RecoveredAuthority::Invalid),
+                    ))
+                };
             TxEnv {
                 authorization_list: authorities
                     .zip(&signed.tx().authorization_list)

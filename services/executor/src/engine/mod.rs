@@ -136,14 +136,14 @@ impl Engine {
         built: Arc<BuiltBlocks>,
     ) -> Result<(Self, Arc<Chain>), Error> {
         // RPC and builder handle the blobs: the engine only checks versioned hashes.
-        let Deps { storage, proof, own_proof, blobs: _, bus, policies, tx_executors, fatal } =
-            deps;
+        let Deps { storage, proof, own_proof, blobs: _, bus, policies, tx_executors, fatal } = deps;
         let persisted = bus.subscribe(CHAIN_PERSISTED);
         let epoch = storage.acquire_epoch(&config.name)?;
         let chain = Arc::new(Chain::open(&config, storage.clone())?);
         let prewarmers = Prewarmers::start(config.prewarm_threads, &fatal);
         let prewarmers = prewarmers.map_err(Error::thread("prewarm"))?;
-        let machines = Machines::start(tx_executors, &fatal).map_err(Error::thread("tx-executor"))?;
+        let machines =
+            Machines::start(tx_executors, &fatal).map_err(Error::thread("tx-executor"))?;
         let machines = Some(machines).filter(|machines| !machines.is_empty());
         let invalid = Invalid::new(config.invalid_blocks);
         let mut engine = Self {

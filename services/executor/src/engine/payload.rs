@@ -191,8 +191,7 @@ impl Engine {
         payload_span: &Span,
     ) -> Result<(), Failure> {
         let mut first = Attempt { with_machines: true, ..Attempt::default() };
-        let result =
-            self.try_block(block, senders, parent, policies, (payload_span, &mut first));
+        let result = self.try_block(block, senders, parent, policies, (payload_span, &mut first));
         if !matches!(result, Err(Failure::Invalid(_))) || first.foreign.used.is_empty() {
             return result;
         }

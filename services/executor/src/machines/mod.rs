@@ -44,7 +44,7 @@ pub use health::Role;
 use member::{Member, Work};
 use metrics::{counter, gauge};
 use parking_lot::{Condvar, Mutex};
-use placement::{Candidate, LocalRate, Load};
+use placement::{Candidate, Load, LocalRate};
 use std::{
     collections::BTreeSet,
     io,
@@ -240,9 +240,10 @@ fn is_same(receipts: &[Receipt], right: &[Receipt], index: usize, receipt: &Rece
         let before = before.map_or(0, |receipt| receipt.cumulative_gas_used);
         receipts.get(index).map(|receipt| receipt.cumulative_gas_used.wrapping_sub(before))
     };
-    right.get(index).is_some_and(|right| {
-        right.success == receipt.success && right.logs == receipt.logs
-    }) && gas(receipts) == gas(right)
+    right
+        .get(index)
+        .is_some_and(|right| right.success == receipt.success && right.logs == receipt.logs)
+        && gas(receipts) == gas(right)
 }
 
 impl Drop for Machines {

@@ -16,8 +16,6 @@ use super::{
     status::{self, Claim, Statuses},
     sync::Sleeper,
 };
-use guesser::Guesser;
-use leases::Leases;
 use crate::state::{
     parent::{StateKey, StateValue},
     published::Position,
@@ -32,6 +30,8 @@ use crate::{
 use alloy_consensus::Transaction as _;
 use alloy_evm::EvmEnv;
 use alloy_primitives::map::AddressMap;
+use guesser::Guesser;
+use leases::Leases;
 use metrics::counter;
 use parking_lot::Mutex;
 use revm::context::{TxEnv, result::EVMError};

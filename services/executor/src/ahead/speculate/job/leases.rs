@@ -47,7 +47,8 @@ impl Job {
     /// only up to the share or `gas_min`.
     pub fn lease(&self, executing: usize, count_max: usize, gas_min: u64) -> Vec<usize> {
         // Shares shrink towards the end, so that no machine has one left when the others are done.
-        let share = |gas_left: u64| (gas_left / (LEASES_LEFT * executing.max(1) as u64)).max(gas_min);
+        let share =
+            |gas_left: u64| (gas_left / (LEASES_LEFT * executing.max(1) as u64)).max(gas_min);
         let leased = self.statuses.claim_share(count_max, share);
         let now = u32::try_from(self.started.elapsed().as_micros()).unwrap_or(u32::MAX).max(1);
         leased.iter().for_each(|index| self.leases.since[*index].store(now, SeqCst));

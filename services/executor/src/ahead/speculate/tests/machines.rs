@@ -195,7 +195,12 @@ fn machines(twins: &[Arc<Twin>]) -> Machines {
 
 /// Executes a case on its list with these machines. Returns the results, and those of them that
 /// came from tx-executors.
-fn execute_on(case: &Case, list: &AccessList, machines: &Machines, seed: u64) -> (Seen, ForeignResults) {
+fn execute_on(
+    case: &Case,
+    list: &AccessList,
+    machines: &Machines,
+    seed: u64,
+) -> (Seen, ForeignResults) {
     let parent = Arc::new(case.state.with(Trouble::Delay, seed));
     let engine = case.state.with(Trouble::Delay, seed + 1);
     let listed = Listed::of(&with_list(case, list), parent.clone()).unwrap();
