@@ -15,6 +15,7 @@ const SERVICES: [&str; 10] = [
     "discovery",
     "executor",
     "follower",
+    "tx-executor",
 ];
 
 /// Flags that apply to a single run, and `--policy`, whose values have commas. Policies have

@@ -162,7 +162,7 @@ pub struct TxOutcome {
     pub logs: Vec<TxLog>,
 }
 
-/// What became of a transaction.
+/// Result of a leased transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TxResult {
     /// Position in the block.

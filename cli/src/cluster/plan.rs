@@ -313,7 +313,8 @@ impl Planner<'_> {
             arguments,
             ports,
             metrics,
-            is_needed,
+            // The cluster goes on without copies.
+            is_needed: command != "follower",
             log,
             stage,
             unset,

@@ -109,8 +109,7 @@ pub fn describe() {
     describe_counter!(LEASES, Unit::Count, "Leases of transactions to tx-executors");
     let text = "Lists, values and transactions sent to tx-executors, before encoding";
     describe_counter!(LEASE_BYTES, Unit::Bytes, text);
-    let text =
-        "Tx-executors by state: used by the newest block; active, by their number in the settings";
+    let text = "Tx-executors by state at the newest block with an access list: used, active, trial, suspended, quarantined";
     describe_gauge!(TX_EXECUTORS, Unit::Count, text);
     let text = "Failures of tx-executors: late, lost, refused, silent, wrong";
     describe_counter!(TX_EXECUTOR_FAILURES, Unit::Count, text);

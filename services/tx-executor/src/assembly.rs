@@ -82,7 +82,7 @@ impl Assembly {
         match command {
             TxCommand::Ping(number) => Effect::Pong(number),
             TxCommand::Begin(begin) => self.begin(session, *begin),
-            // Of a block that was given up.
+            // A command of a block that was given up.
             _ if session != self.session => Effect::Nothing,
             TxCommand::List(part) => self.list(&part),
             TxCommand::Values(values) => self.values(values),

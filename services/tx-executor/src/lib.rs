@@ -32,4 +32,4 @@ mod worker;
 pub use config::Config;
 pub use grpc::Server;
 pub use metrics::describe_metrics;
-pub use service::TxExecutor;
+pub use service::{Deps, TxExecutor};

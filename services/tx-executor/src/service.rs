@@ -15,6 +15,14 @@ const WORK_MAX: usize = 1_024;
 /// Maximum number of threads.
 const THREADS_MAX: usize = 1_024;
 
+/// Dependencies of the service.
+pub struct Deps {
+    /// The EVM.
+    pub execution: Arc<dyn TxExecution>,
+    /// Cancelled when a thread panics.
+    pub fatal: CancellationToken,
+}
+
 /// The running service.
 pub struct TxExecutor {
     work: ThreadSender<Work>,
@@ -23,16 +31,13 @@ pub struct TxExecutor {
 }
 
 impl TxExecutor {
-    /// Starts the threads. `fatal` is cancelled when one panics.
+    /// Starts the threads.
     ///
     /// # Errors
     /// When the operating system cannot start a thread.
-    pub fn start(
-        config: &Config,
-        execution: Arc<dyn TxExecution>,
-        fatal: CancellationToken,
-    ) -> io::Result<Arc<Self>> {
+    pub fn start(config: Config, deps: Deps) -> io::Result<Arc<Self>> {
         metrics::describe_metrics();
+        let Deps { execution, fatal } = deps;
         let threads = config.threads.clamp(1, THREADS_MAX);
         let (work, receiver) = thread_queue("tx-executor", WORK_MAX);
         let running = Running::new(fatal);

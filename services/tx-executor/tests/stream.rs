@@ -11,7 +11,7 @@ use tandem_proto::tx_executor::{
     BeginTransactions, BlockValues, BlockWorker, Environment, OpenBlock, ParentValues,
     RangeTransaction, TxCommand, TxExecution, TxExecutorApi, TxFork, TxOutcome, TxReply, TxResult,
 };
-use tandem_tx_executor::{Config, Server, TxExecutor};
+use tandem_tx_executor::{Config, Deps, Server, TxExecutor};
 use tandem_tx_executor_client::{Client, ClientConfig};
 use tokio::{net::TcpListener, runtime::Runtime};
 use tokio_util::sync::CancellationToken;
@@ -63,7 +63,8 @@ struct Offered {
 fn offer(runtime: &Runtime, address: SocketAddr) -> (Offered, SocketAddr) {
     let config = Config { threads: 3, ..Config::default() };
     let stop = CancellationToken::new();
-    let executor = TxExecutor::start(&config, Arc::new(Lengths), stop.clone()).unwrap();
+    let deps = Deps { execution: Arc::new(Lengths), fatal: stop.clone() };
+    let executor = TxExecutor::start(config, deps).unwrap();
     let listener = runtime.block_on(async {
         let until = Instant::now() + WAIT_MAX;
         loop {

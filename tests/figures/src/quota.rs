@@ -16,7 +16,7 @@ pub struct Quota {
     groups: Vec<PathBuf>,
 }
 
-/// Where groups are made, and how they are limited.
+/// Version of the control groups.
 enum Hierarchy {
     /// Version 1, the controller `cpu`.
     First,

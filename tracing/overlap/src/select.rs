@@ -122,7 +122,7 @@ impl From<Preset> for Selection {
         let (a, b) = match preset {
             Preset::Tandem => {
                 answered.push(Pattern::new("process_block"));
-                let execution = ["payload processor", "prewarm"];
+                let execution = ["payload processor", "prewarm", "tx execution"];
                 // The lane has the union of the workers' busy intervals, and is all there is at the
                 // usual level. At the level of jobs, the workers have the same once more.
                 let lane = ["state root, while executing", "state root, after execution"];

@@ -31,6 +31,7 @@ pub fn service_of_target(target: &str) -> Option<Option<&'static str>> {
         "peer_table" => Some("peer-table"),
         "tx_pool" => Some("tx-pool"),
         "blob_validator" => Some("blob-validator"),
+        "tx_executor" => Some("tx-executor"),
         _ => None,
     })
 }

@@ -161,7 +161,7 @@ impl TxExecutorApi for Client {
         let until = Instant::now() + wait;
         loop {
             let Incoming { connection, message } = self.answers.recv_deadline(until).ok()?.take();
-            // What an earlier connection left behind.
+            // An answer that an earlier connection left behind.
             if Some(connection) != self.connection() {
                 continue;
             }

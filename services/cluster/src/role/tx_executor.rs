@@ -6,7 +6,7 @@ use std::{net::SocketAddr, sync::Arc};
 use tandem_executor::machines::TransactionWorkers;
 use tandem_kzg::Setup;
 use tandem_proto::access;
-use tandem_tx_executor::{Server, TxExecutor};
+use tandem_tx_executor::{Deps, Server, TxExecutor};
 use tokio::task::spawn_blocking;
 
 /// Starts a tx-executor with its calls at `grpc`.
@@ -23,7 +23,8 @@ pub async fn tx_executor(
     // The setup loaded here serves the EVM's precompile, which should not load it during a block.
     spawn_blocking(Setup::load);
     let execution = Arc::new(TransactionWorkers::new(config.tx_executor.code_bytes_max));
-    let executor = TxExecutor::start(&config.tx_executor, execution, process.fatal().clone())?;
+    let deps = Deps { execution, fatal: process.fatal().clone() };
+    let executor = TxExecutor::start(config.tx_executor, deps)?;
     let server = Server::new(executor.clone()).offered_as(identity);
     process.serve(server.serve(listener, process.stopping().clone()));
     process.at_end(move || executor.stop());

@@ -26,6 +26,16 @@ pub enum Role {
     Quarantined,
 }
 
+impl Role {
+    /// All roles, with their names in metrics.
+    pub const NAMES: [(Self, &'static str); 4] = [
+        (Self::Active, "active"),
+        (Self::Trial, "trial"),
+        (Self::Suspended, "suspended"),
+        (Self::Quarantined, "quarantined"),
+    ];
+}
+
 /// Record of one tx-executor.
 #[derive(Debug, Default)]
 pub struct Health {

@@ -15,7 +15,7 @@ use crate::{
 };
 use alloy_consensus::Transaction as _;
 use alloy_primitives::map::B256Set;
-use metrics::{counter, gauge};
+use metrics::counter;
 use parking_lot::Mutex;
 use std::{
     collections::BTreeSet,
@@ -35,6 +35,8 @@ use tracing::{Span, debug, field::Empty, info_span, warn};
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Longest wait for a sign of life. A block that comes meanwhile waits as well.
 const PONG_MAX: Duration = Duration::from_millis(50);
+/// Longest time without an answer during a block: more than any transaction takes (EIP-7825).
+const SILENCE_MAX: Duration = Duration::from_millis(200);
 /// Longest sleep during a block.
 const LOOK: Duration = Duration::from_millis(2);
 /// Number of transactions of a trial. Each is executed here as well.
@@ -59,7 +61,7 @@ pub struct Work {
     pub posted: Instant,
 }
 
-/// What is known of a tx-executor.
+/// Knowledge about a tx-executor.
 #[derive(Default)]
 struct Known {
     health: Health,
@@ -80,7 +82,7 @@ pub struct State {
     pub rates: Rates,
 }
 
-/// What a thread knows of its connection.
+/// Knowledge of a thread about its connection.
 #[derive(Default)]
 struct Link {
     connection: u64,
@@ -159,12 +161,7 @@ impl Member {
 
     /// Asks for a sign of life, and measures the round trip.
     fn ping(&self, link: &mut Link) {
-        let up = self.api.connection();
-        let role = up.map(|connection| self.known.lock().health.role(Instant::now(), connection));
-        let number = self.number.to_string();
-        let is_active = f64::from(u8::from(role == Some(Role::Active)));
-        gauge!(names::TX_EXECUTORS, "state" => "active", "number" => number).set(is_active);
-        let Some(connection) = up else { return };
+        let Some(connection) = self.api.connection() else { return };
         self.follow(link, connection);
         link.ping += 1;
         let sent = Instant::now();
@@ -180,7 +177,7 @@ impl Member {
                     known.rates.threads = (threads as usize).min(THREADS_MAX);
                     return;
                 }
-                // What remains of an earlier block.
+                // An answer of an earlier block.
                 Some(_) => {}
                 None => break,
             }
@@ -235,7 +232,7 @@ impl Member {
             End::Done => {
                 let mut known = self.known.lock();
                 known.health.note_in_time();
-                if role == Role::Trial && block.answered > 0 {
+                if role == Role::Trial && block.compared > 0 {
                     known.health.prove(connection);
                 }
             }
@@ -262,7 +259,11 @@ struct BlockAt<'a> {
     open: BTreeSet<usize>,
     leased: usize,
     answered: usize,
+    /// Results that were compared with own ones.
+    compared: usize,
     bytes: usize,
+    /// Time of the newest answer, or of the last value.
+    heard: Instant,
     /// Whether all results that were compared are right.
     is_right: bool,
     /// Transactions that are executed here.
@@ -290,7 +291,9 @@ impl<'a> BlockAt<'a> {
             open: BTreeSet::new(),
             leased: 0,
             answered: 0,
+            compared: 0,
             bytes: 0,
+            heard: Instant::now(),
             is_right: true,
             runner: Runner::default(),
             recorder: Recorder::new(sources, reader),
@@ -306,8 +309,8 @@ impl<'a> BlockAt<'a> {
         if !self.send_values(link)? {
             return Ok(End::Done);
         }
+        self.heard = Instant::now();
         let mut last = 0;
-        let mut is_measured = false;
         loop {
             let threads = self.member.known.lock().rates.threads.max(1);
             while !self.job().is_closed() && self.open.len() <= last.max(2 * threads) {
@@ -320,16 +323,18 @@ impl<'a> BlockAt<'a> {
                 return Ok(End::Done);
             }
             if self.job().is_closed() {
+                if self.answered == 0 {
+                    self.measure(self.work.posted.elapsed());
+                }
                 return Ok(if self.is_late() { End::Late } else { End::Done });
             }
             let answer = self.member.api.receive(LOOK);
             match answer {
                 Some((session, TxReply::Result(result))) if session == self.session => {
-                    if !is_measured && self.bytes >= MEASURED_BYTES_MIN {
-                        let took = self.work.posted.elapsed().saturating_sub(result.took);
-                        self.member.known.lock().rates.note_bytes(self.bytes, took);
+                    if self.answered == 0 {
+                        self.measure(self.work.posted.elapsed().saturating_sub(result.took));
                     }
-                    is_measured = true;
+                    self.heard = Instant::now();
                     self.take(link, *result);
                     if !self.is_right {
                         return Err(End::Wrong);
@@ -339,7 +344,7 @@ impl<'a> BlockAt<'a> {
                     debug!(endpoint = self.member.api.endpoint(), reason, "block refused");
                     return Err(End::Refused);
                 }
-                // Of an earlier block, or a late sign of life.
+                // An answer of an earlier block, or a late sign of life.
                 Some(_) => {}
                 None if self.member.api.connection() != Some(link.connection) => {
                     return Err(End::Lost);
@@ -430,11 +435,16 @@ impl<'a> BlockAt<'a> {
         Ok(leased.len())
     }
 
-    /// Returns whether all open leases have ended.
+    /// Returns whether an answer is overdue.
     fn is_late(&self) -> bool {
-        let job = self.job();
-        let has_ended = |index: &usize| job.lease_left(*index).is_none_or(|left| left.is_zero());
-        !self.open.is_empty() && self.open.iter().all(has_ended)
+        !self.open.is_empty() && self.heard.elapsed() > SILENCE_MAX
+    }
+
+    /// Notes how soon the tx-executor was ready. If the block ended before, it takes at least as long.
+    fn measure(&self, began: Duration) {
+        if self.bytes >= MEASURED_BYTES_MIN {
+            self.member.known.lock().rates.note_bytes(self.bytes, began);
+        }
     }
 
     /// Takes an answer.
@@ -466,6 +476,7 @@ impl<'a> BlockAt<'a> {
                 count("compared");
                 self.job().end_lease(index);
                 let own = self.job().execute_here(&mut self.runner, index);
+                self.compared += usize::from(own.is_some());
                 let is_wrong = match (&own, &foreign) {
                     (Some(own), Some(foreign)) => !is_same(own, &foreign.speculation),
                     (Some(_), None) => true,

@@ -72,7 +72,7 @@ pub struct Machines {
     local: LocalRate,
 }
 
-/// Where the engine posts blocks.
+/// Place where the engine posts blocks.
 #[derive(Default)]
 struct Shared {
     posted: Mutex<Posted>,
@@ -179,6 +179,10 @@ impl Machines {
         let roles: Vec<_> = roles.collect();
         let foreign: usize = chosen.iter().map(|number| states[*number].rates.threads).sum();
         gauge!(names::TX_EXECUTORS, "state" => "used").set(chosen.len() as f64);
+        for (role, name) in Role::NAMES {
+            let count = states.iter().filter(|state| state.role == Some(role)).count();
+            gauge!(names::TX_EXECUTORS, "state" => name).set(count as f64);
+        }
         let is_used = roles.iter().any(Option::is_some);
         is_used.then_some(Placement { roles, executing: own_threads + foreign, environment })
     }

@@ -115,7 +115,7 @@ pub struct Load {
 pub struct Candidate {
     /// Number of the tx-executor.
     pub number: usize,
-    /// What was measured of it.
+    /// Measured rates.
     pub rates: Rates,
 }
 

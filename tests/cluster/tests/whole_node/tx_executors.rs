@@ -16,7 +16,7 @@ use tandem_executor::machines::TransactionWorkers;
 use tandem_proto::tx_executor::{
     BlockValues, BlockWorker, OpenBlock, RangeTransaction, TxExecution, TxOutcome, TxResult,
 };
-use tandem_tx_executor::{Server, TxExecutor};
+use tandem_tx_executor::{Deps, Server, TxExecutor};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -89,7 +89,8 @@ impl Offered {
         let liar = Liar { honest, spoil, lies: lies.clone(), lied: lied.clone() };
         let config = tandem_tx_executor::Config { threads: 2, ..Default::default() };
         let stop = CancellationToken::new();
-        let executor = TxExecutor::start(&config, Arc::new(liar), stop.clone()).unwrap();
+        let deps = Deps { execution: Arc::new(liar), fatal: stop.clone() };
+        let executor = TxExecutor::start(config, deps).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(Server::new(executor.clone()).serve(listener, stop.clone()));
