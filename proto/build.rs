@@ -3,7 +3,7 @@
 use prost::Message;
 use std::{env, error::Error, fs, io, path::Path};
 
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "tandem/blob_validator/v1/blob_validator.proto",
     "tandem/event/v1/event.proto",
     "tandem/multiproof_workers/v1/multiproof_workers.proto",

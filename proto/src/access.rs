@@ -28,7 +28,7 @@ pub const TX_EXECUTOR: &str = "tx-executor";
 pub const OPERATOR: &str = "operator";
 
 /// Every role that a certificate may name.
-pub const ROLES: [&str; 10] = [
+pub const ROLES: [&str; 11] = [
     EXECUTOR,
     MULTIPROOF_WORKER,
     STORAGE_WRITER,
