@@ -33,3 +33,4 @@ mod sessions;
 mod snap;
 mod sync;
 mod sync_geth;
+mod websockets;
