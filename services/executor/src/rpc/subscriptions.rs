@@ -173,7 +173,8 @@ impl Hub {
 
     fn tell_of_blocks(&self, from: BlockId, to: BlockId) {
         let (removed, added) = self.way(from, to);
-        for (id, header) in removed {
+        // Also from the lowest on, as subscribers know it from geth.
+        for (id, header) in removed.into_iter().rev() {
             self.tell_of_logs(id, &header, true);
         }
         for (id, header) in added.into_iter().rev() {

@@ -87,7 +87,7 @@ async fn subscribers_follow_the_chain_through_a_reorg() {
         for block in &others {
             assert_eq!(heads.notice(&of_heads).await["hash"], json!(block.hash));
         }
-        for log in emitted.iter().rev().flat_map(|all| all.as_array().unwrap()) {
+        for log in emitted.iter().flat_map(|all| all.as_array().unwrap()) {
             let mut removed = log.clone();
             removed["removed"] = json!(true);
             assert_eq!(logs.notice(&of_logs).await, removed);
