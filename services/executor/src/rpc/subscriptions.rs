@@ -115,7 +115,7 @@ impl Hub {
         let mut is_syncing = self.is_syncing();
         while self.has_subscribers() {
             // An error is the end of the time, or of the chain.
-            let _ = clock.block_on(timeout(TICK, heads.changed()));
+            let _ = clock.block_on(async { timeout(TICK, heads.changed()).await });
             let next = *heads.borrow_and_update();
             if next != head {
                 self.tell_of_blocks(head, next);
