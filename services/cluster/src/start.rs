@@ -395,8 +395,8 @@ impl Cluster {
         let router = engine_router(&handle, client.clone(), secret, &self.access, &sessions);
         process.serve(tandem_http::serve(engine, router, stopping.clone()));
         let public = PublicReactor::start()?;
-        let router = http_router(&handle, client, &self.access, &sessions);
         let leaving = process.leaving().clone();
+        let router = http_router(&handle, client, &self.access, &sessions, &leaving);
         process.serve(public.serve(http, router, leaving, stopping.clone()));
         process.at_end(move || public.end());
         if let Some((listener, identity)) = proof {

@@ -67,6 +67,8 @@ pub struct Config {
     pub http_vhosts: Vec<String>,
     /// Origins of the web pages that may read the public port's answers; `*` for all.
     pub http_corsdomain: Vec<String>,
+    /// Number of WebSockets of the public port at once, 0 for none.
+    pub websockets_max: usize,
 }
 
 impl Default for Config {
@@ -97,6 +99,7 @@ impl Default for Config {
             authrpc_vhosts: vec!["localhost".to_owned()],
             http_vhosts: vec!["localhost".to_owned()],
             http_corsdomain: Vec::new(),
+            websockets_max: 64,
         }
     }
 }

@@ -82,6 +82,12 @@ impl Origins {
         self.allowed.is_empty()
     }
 
+    /// Returns whether a caller may open a WebSocket. Browsers let every page open one and name the
+    /// page's origin, so that a server can refuse it. Other callers name none.
+    pub(crate) fn may_connect(&self, request: &HeaderMap) -> bool {
+        request.get(header::ORIGIN).is_none_or(|origin| self.granted(origin).is_some())
+    }
+
     /// Returns the value for the answer's `Access-Control-Allow-Origin` header, if any.
     fn granted(&self, origin: &HeaderValue) -> Option<HeaderValue> {
         if self.allowed.iter().any(|allowed| allowed == "*") {

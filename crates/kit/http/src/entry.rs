@@ -38,7 +38,7 @@ pub(crate) struct Entry {
     pub(crate) limits: Limits,
     secret: Option<Secret>,
     bodies: Arc<Budget>,
-    places: Places,
+    pub(crate) places: Places,
     refusals: Refusals,
 }
 
@@ -118,7 +118,7 @@ impl Entry {
         Ok(())
     }
 
-    fn refuse_host(&self, head: &Parts) -> Option<Refusal> {
+    pub(crate) fn refuse_host(&self, head: &Parts) -> Option<Refusal> {
         let host = self.limits.hosts.refused(head)?;
         let flag = if self.secret.is_some() { "--authrpc.vhosts" } else { "--http.vhosts" };
         let text = format!("invalid host `{host}`; expected an IP address or a name of {flag}");
@@ -156,7 +156,7 @@ impl Entry {
     pub(crate) fn refuse(&self, reason: Reason, text: impl Display) -> Refusal {
         let status = match reason {
             Reason::Token => StatusCode::UNAUTHORIZED,
-            Reason::Host => StatusCode::FORBIDDEN,
+            Reason::Host | Reason::Origin => StatusCode::FORBIDDEN,
             Reason::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Reason::BodySize => StatusCode::PAYLOAD_TOO_LARGE,
             Reason::BodyTime => StatusCode::REQUEST_TIMEOUT,

@@ -40,6 +40,7 @@ mod server;
 mod socket;
 mod table;
 pub mod usage;
+mod websocket;
 
 pub use access::{Hosts, Origins};
 pub use error::{RpcError, code};
@@ -53,4 +54,8 @@ pub use methods::{
 pub use metrics::{describe_gate_metrics, describe_metrics};
 pub use pieces::Pieces;
 pub use reports::{Text, Traces, reports_router};
-pub use server::{engine_router, public_router};
+pub use server::{engine_router, public_router, public_router_with};
+pub use websocket::{
+    MESSAGE_BYTES_MAX, Notice, SUBSCRIPTIONS_MAX, Subscriber, Subscription, Subscriptions,
+    WebSockets, subscription,
+};

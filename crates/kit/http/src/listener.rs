@@ -202,7 +202,7 @@ async fn serve_connection(
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(streams_max);
     let known = connection.clone();
     let service = service_fn(move |request: Request<Incoming>| handle(&router, &known, request));
-    let mut served = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(socket), service));
     let (mut evicted, mut closing) =
         (pin!(connection.evicted.notified()), pin!(connection.closing.notified()));
     let mut stopping = pin!(ending);

@@ -17,6 +17,8 @@ pub(crate) enum Reason {
     Token,
     /// The request names a host that is not allowed on this port.
     Host,
+    /// The web page has an origin that may not open WebSockets.
+    Origin,
     /// The content type is not JSON.
     ContentType,
     /// The body is longer than allowed.
@@ -52,6 +54,7 @@ impl Reason {
         match self {
             Self::Token => "token",
             Self::Host => "host",
+            Self::Origin => "origin",
             Self::ContentType => "content_type",
             Self::BodySize => "body_size",
             Self::BodyBroken => "body_broken",

@@ -9,20 +9,21 @@ use crate::limits::Limits;
 use crate::methods::{INLINE_BYTES_MAX, Methods, Output, Params, off_reactor};
 use crate::places::Place;
 use crate::usage::Usage;
+use crate::websocket::{self, WebSockets};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{MethodRouter, get, post};
 use bytes::Bytes;
 use std::sync::Arc;
 use tandem_auth::Secret;
 use tracing::{Instrument, Span, info_span};
 
-struct Endpoint {
+pub(crate) struct Endpoint {
     methods: Methods,
-    entry: Entry,
+    pub(crate) entry: Entry,
 }
 
 /// Returns the routes of the Engine API: `POST /`, every request with a token signed with `secret`.
@@ -36,13 +37,23 @@ pub fn public_router(methods: Methods, limits: Limits) -> Router {
     rpc_router(methods, None, limits)
 }
 
+/// Returns the routes of the public port like [`public_router`], and `GET /` for WebSockets.
+pub fn public_router_with(methods: Methods, limits: Limits, sockets: WebSockets) -> Router {
+    let endpoint = Arc::new(Endpoint::new(methods, None, limits));
+    let upgrades = get(websocket::upgrade).with_state((endpoint.clone(), Arc::new(sockets)));
+    Router::new().route("/", routes(endpoint).merge(upgrades))
+}
+
 fn rpc_router(methods: Methods, secret: Option<Secret>, limits: Limits) -> Router {
+    Router::new().route("/", routes(Arc::new(Endpoint::new(methods, secret, limits))))
+}
+
+fn routes(endpoint: Arc<Endpoint>) -> MethodRouter {
     let mut routes = post(serve_rpc);
-    if !limits.origins.is_empty() {
+    if !endpoint.entry.limits.origins.is_empty() {
         routes = routes.options(serve_preflight);
     }
-    let endpoint = Endpoint::new(methods, secret, limits);
-    Router::new().route("/", routes).with_state(Arc::new(endpoint))
+    routes.with_state(endpoint)
 }
 
 /// Answers a browser's preflight request.
@@ -142,7 +153,12 @@ async fn answer_single(endpoint: &Endpoint, call: Call, place: Place) -> Respons
 }
 
 /// Answers one call of a batch, or reports why it is invalid; a notification adds nothing.
-async fn answer_call(endpoint: &Endpoint, call: ParsedCall, usage: &Arc<Usage>, out: &mut Vec<u8>) {
+pub(crate) async fn answer_call(
+    endpoint: &Endpoint,
+    call: ParsedCall,
+    usage: &Arc<Usage>,
+    out: &mut Vec<u8>,
+) {
     match call {
         Err((id, error)) => write_response(out, id.as_ref(), &Err(error)),
         Ok(call) => {
@@ -159,7 +175,7 @@ async fn answer_call(endpoint: &Endpoint, call: ParsedCall, usage: &Arc<Usage>, 
 /// Answers the calls of a batch one after the other, because forkchoice updates must be applied in
 /// order of arrival. The calls share the limits of one request. Returns false if there is no room
 /// for the answer.
-async fn answer_batch(
+pub(crate) async fn answer_batch(
     endpoint: &Endpoint,
     calls: Vec<ParsedCall>,
     place: &mut Place,

@@ -32,7 +32,7 @@ use tandem_executor::{
     Chain, ChainReads, Deps, Executor, Handle,
     rpc::{self, ClientInfo},
 };
-use tandem_http::{Gate, Hosts, Limits, Methods, Origins};
+use tandem_http::{Gate, Hosts, Limits, Methods, Origins, WebSockets};
 use tandem_kzg::Setup;
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_multiproof_workers_client::{
@@ -58,6 +58,7 @@ use tokio::{
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 
 /// Time for which storage-writer holds the right to write for a silent executor.
@@ -152,6 +153,7 @@ pub async fn executor(
     let (seen, deps, taking) = (running.clone(), services.deps.clone(), standby.clone());
     let (sessions, sync, pool) = (services.sessions.clone(), config.sync, config.tx_pool);
     let elsewhere = services.pool.clone();
+    let leaving = process.leaving().clone();
     process.beside(async move {
         let (fatal, blobs, bus) = (deps.fatal.clone(), deps.blobs.clone(), deps.bus.clone());
         let Some(executor) = taking.take_over(settings, deps).await else { return };
@@ -184,7 +186,7 @@ pub async fn executor(
             }
         }
         let engine = engine_router(&handle, client.clone(), secret, &access, &sessions);
-        taking.serve(engine, http_router(&handle, client, &access, &sessions));
+        taking.serve(engine, http_router(&handle, client, &access, &sessions, &leaving));
         info!("this executor has the right to write");
         if let Some(pool) = elsewhere {
             note_sync(handle.chain(), &pool).await;
@@ -388,6 +390,7 @@ pub(crate) struct Access {
     engine: Hosts,
     http: Hosts,
     origins: Origins,
+    websockets_max: usize,
 }
 
 impl Access {
@@ -396,6 +399,7 @@ impl Access {
             engine: Hosts::new(&config.authrpc_vhosts),
             http: Hosts::new(&config.http_vhosts),
             origins: Origins::new(&config.http_corsdomain),
+            websockets_max: config.websockets_max,
         }
     }
 
@@ -424,15 +428,16 @@ pub(crate) fn engine_router(
     tandem_http::engine_router(methods, secret, limits)
 }
 
-/// Returns the routes of the public port.
+/// Returns the routes of the public port. Its WebSockets end when `leaving` is cancelled.
 pub(crate) fn http_router(
     handle: &Handle,
     client: ClientInfo,
     access: &Access,
     sessions: &MaybeSessions,
+    leaving: &CancellationToken,
 ) -> Router {
     let testing = rpc::testing_methods(handle);
-    http_router_of(&handle.reads(), client, access, sessions, testing)
+    http_router_of(&handle.reads(), client, access, sessions, testing, leaving)
 }
 
 /// Returns the routes of the public port over a view of the chain, with further methods.
@@ -442,6 +447,7 @@ pub(super) fn http_router_of(
     access: &Access,
     sessions: &MaybeSessions,
     more: Methods,
+    leaving: &CancellationToken,
 ) -> Router {
     let limits = Limits::public()
         .with_room_for(network_form_bytes_max(reads.spec(), BLOBS_PER_BUNDLE_MAX))
@@ -450,7 +456,12 @@ pub(super) fn http_router_of(
     let mut methods = rpc::eth_methods(reads, client);
     methods.extend(net_methods(sessions));
     methods.extend(more);
-    tandem_http::public_router(methods, limits)
+    if access.websockets_max == 0 {
+        return tandem_http::public_router(methods, limits);
+    }
+    let subscriptions = rpc::subscriptions(reads);
+    let sockets = WebSockets::new(subscriptions, access.websockets_max, leaving.clone());
+    tandem_http::public_router_with(methods, limits, sockets)
 }
 
 #[cfg(test)]

@@ -98,8 +98,9 @@ pub async fn follower(
         },
     )?;
     let access = Access::new(&config.executor);
-    let router = http_router_of(replica.reads(), client, &access, &None, Methods::new());
     let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
+    let reads = replica.reads();
+    let router = http_router_of(reads, client, &access, &None, Methods::new(), &leaving);
     let public = PublicReactor::start()?;
     process.serve(public.serve(listener, router, leaving, stopping));
     require_storage(process, &storage);

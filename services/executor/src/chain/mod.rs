@@ -32,6 +32,7 @@ use tandem_proto::{
     storage::{self, BlockRef, Forkchoice, ReadState, StorageApi, TransactionPlace},
     sync::SyncProgress,
 };
+use tokio::sync::watch;
 
 /// Number of refused blocks that stay hidden if storage-writer fails to drop them.
 const WITHHELD_MAX: usize = 64;
@@ -126,6 +127,11 @@ impl Chain {
     /// Returns the canonical head.
     pub fn head(&self) -> BlockId {
         self.tree.read().forkchoice().head
+    }
+
+    /// Returns the head, and each later one.
+    pub(crate) fn heads(&self) -> watch::Receiver<BlockId> {
+        self.tree.read().heads()
     }
 
     /// Returns the highest block that the chain waits for, or `None` while it follows the head.

@@ -5,6 +5,7 @@ use alloy_primitives::map::{B256Map, B256Set};
 use std::{collections::BTreeMap, sync::Arc};
 use tandem_primitives::{B256, BlockId, BlockNumber};
 use tandem_proto::storage::Forkchoice;
+use tokio::sync::watch;
 
 /// Number of blocks kept below the base. They serve as parents for validation and for BLOCKHASH.
 pub(crate) const BELOW_BASE: BlockNumber = 256;
@@ -28,6 +29,8 @@ pub struct Tree {
     headers: BTreeMap<(BlockNumber, B256), Arc<Header>>,
     canonical: BTreeMap<BlockNumber, B256>,
     forkchoice: Forkchoice,
+    /// The head, for those who follow it.
+    head: watch::Sender<BlockId>,
     /// Height of the finalized block whose excluded branches are gone.
     excluded: BlockNumber,
 }
@@ -71,10 +74,16 @@ impl Tree {
         self.forkchoice
     }
 
+    /// Returns the head, and each later one.
+    pub fn heads(&self) -> watch::Receiver<BlockId> {
+        self.head.subscribe()
+    }
+
     /// Makes the new head's chain canonical, as far down as this tree reaches.
     pub fn set_forkchoice(&mut self, forkchoice: Forkchoice) {
         let head = forkchoice.head;
         self.forkchoice = forkchoice;
+        self.head.send_if_modified(|known| std::mem::replace(known, head) != head);
         self.canonical.split_off(&(head.number + 1));
         let mut id = head;
         while !self.is_canonical(id) {

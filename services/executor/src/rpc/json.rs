@@ -277,6 +277,14 @@ pub(super) struct ReceiptJson<'a> {
     kind: Quantity<u8>,
 }
 
+/// Header of a block, as subscribers to new heads get it.
+#[derive(Serialize)]
+pub(super) struct HeadJson<'a> {
+    #[serde(flatten)]
+    pub header: &'a Header,
+    pub hash: B256,
+}
+
 /// Log of a receipt.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -319,6 +327,11 @@ impl<'a> LogJson<'a> {
             log_index: Quantity(place.log_index),
             removed: false,
         }
+    }
+
+    /// Says that the block has left the canonical chain, or not.
+    pub(super) fn removed(self, removed: bool) -> Self {
+        Self { removed, ..self }
     }
 }
 

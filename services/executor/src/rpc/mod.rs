@@ -16,12 +16,14 @@ mod pool;
 mod prices;
 mod revert;
 mod strict;
+mod subscriptions;
 mod testing;
 
 pub use engine_api::engine_methods;
 pub use eth::eth_methods;
 pub(crate) use pool::CallPools;
 pub(crate) use prices::Prices;
+pub use subscriptions::subscriptions;
 pub use testing::testing_methods;
 
 /// Name of this client for other programs.

@@ -34,3 +34,4 @@ mod snap;
 mod sync;
 mod sync_geth;
 mod tx_executors;
+mod websockets;

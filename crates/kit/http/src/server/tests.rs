@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 mod attacks;
+mod websockets;
 
 const SECRET: Secret = Secret::new([3; 32]);
 

@@ -4,13 +4,14 @@
 use super::super::hex::{Hex, NumberParam};
 use super::super::json::{BlockContext, LogJson, LogPlace};
 use super::{RpcError, Source, add_calling, cut_error, known};
-use crate::BlockTag;
+use crate::{BlockTag, Chain};
 use alloy_consensus::{Header, TxReceipt};
 use alloy_primitives::{Address, B256, Bloom, BloomInput, Log};
 use serde::de::{SeqAccess, Visitor, value::StrDeserializer};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::{fmt, marker::PhantomData, sync::Arc};
+use tandem_chain::Receipt;
 use tandem_http::code;
 use tandem_http::usage::Running;
 use tandem_http::{Answer, Methods, required, to_result};
@@ -68,14 +69,14 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Alternatives<T> {
 }
 
 /// Parameter of `eth_getLogs` (execution-apis, `Filter`).
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct FilterJson {
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::rpc) struct FilterJson {
     block_hash: Option<Hex<B256>>,
     from_block: Option<NumberParam>,
     to_block: Option<NumberParam>,
     address: Option<Alternatives<Hex<Address>>>,
-    #[serde(default, deserialize_with = "topics")]
+    #[serde(deserialize_with = "topics")]
     topics: Vec<Vec<B256>>,
 }
 
@@ -112,12 +113,25 @@ fn topics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<B256>>, 
 
 /// Conditions for a log. Empty lists match everything.
 #[derive(Debug)]
-struct Filter {
+pub(in crate::rpc) struct Filter {
     addresses: Vec<Address>,
     topics: Vec<Vec<B256>>,
 }
 
 impl Filter {
+    /// Returns the conditions for logs of blocks to come.
+    pub fn of_new_logs(filter: FilterJson) -> Result<Self, RpcError> {
+        let FilterJson { block_hash, from_block, to_block, address, topics } = filter;
+        let is_latest = |param: Option<NumberParam>| {
+            param.is_none_or(|NumberParam(tag)| tag == BlockTag::Latest)
+        };
+        if block_hash.is_some() || !is_latest(from_block) || !is_latest(to_block) {
+            let text = "a subscription is for logs of new blocks; see eth_getLogs for others";
+            return Err(RpcError::invalid_params(text));
+        }
+        Self::new(address, topics)
+    }
+
     fn new(
         address: Option<Alternatives<Hex<Address>>>,
         topics: Vec<Vec<B256>>,
@@ -142,7 +156,7 @@ impl Filter {
     }
 
     /// Returns whether a block or receipt with this bloom filter can hold a match.
-    fn may_match(&self, bloom: &Bloom) -> bool {
+    pub fn may_match(&self, bloom: &Bloom) -> bool {
         let holds = |raw: &[u8]| bloom.contains_input(BloomInput::Raw(raw));
         let any = |topics: &Vec<B256>| topics.is_empty() || topics.iter().any(|t| holds(&t[..]));
         (self.addresses.is_empty() || self.addresses.iter().any(|a| holds(&a[..])))
@@ -235,29 +249,59 @@ fn collect(
     if !filter.may_match(&header.logs_bloom) {
         return Ok(());
     }
-    let stored = known(source.chain.block_and_receipts(BlockTag::Hash(id.hash)))?;
-    let Some((block, receipts)) = stored else { return Ok(()) };
-    let context = BlockContext::new(id, header);
-    let results_max = source.queries.log_results_max;
-    let mut log_index = 0;
-    for (index, receipt) in receipts.iter().enumerate() {
-        for log in receipt.logs() {
-            if filter.matches(log) {
-                if found.len() == results_max {
-                    let message = format!("query returned more than {results_max} results");
-                    return Err(RpcError::new(code::LIMIT_EXCEEDED, message));
-                }
-                let place = LogPlace {
-                    transaction_hash: block.transaction_hashes[index],
-                    transaction_index: index as u64,
-                    log_index,
-                };
-                found.push(to_result(&LogJson::new(context, place, log))?);
-            }
-            log_index += 1;
-        }
+    match BlockLogs::read(&source.chain, id, header)? {
+        Some(logs) => logs.add(filter, source.queries.log_results_max, false, found),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Logs of a block.
+pub(in crate::rpc) struct BlockLogs {
+    context: BlockContext,
+    transaction_hashes: Arc<[B256]>,
+    receipts: Vec<Receipt>,
+}
+
+impl BlockLogs {
+    /// Reads them. Returns `None` if the block is not known any more.
+    pub fn read(chain: &Chain, id: BlockId, header: &Header) -> Result<Option<Self>, RpcError> {
+        let stored = known(chain.block_and_receipts(BlockTag::Hash(id.hash)))?;
+        Ok(stored.map(|(block, receipts)| Self {
+            context: BlockContext::new(id, header),
+            transaction_hashes: block.transaction_hashes.clone(),
+            receipts,
+        }))
+    }
+
+    /// Adds those that match, rendered, as logs of a canonical block or of a removed one.
+    pub fn add(
+        &self,
+        filter: &Filter,
+        results_max: usize,
+        removed: bool,
+        found: &mut Vec<Box<RawValue>>,
+    ) -> Result<(), RpcError> {
+        let mut log_index = 0;
+        for (index, receipt) in self.receipts.iter().enumerate() {
+            for log in receipt.logs() {
+                if filter.matches(log) {
+                    if found.len() == results_max {
+                        let message = format!("query returned more than {results_max} results");
+                        return Err(RpcError::new(code::LIMIT_EXCEEDED, message));
+                    }
+                    let place = LogPlace {
+                        transaction_hash: self.transaction_hashes[index],
+                        transaction_index: index as u64,
+                        log_index,
+                    };
+                    let log = LogJson::new(self.context, place, log).removed(removed);
+                    found.push(to_result(&log)?);
+                }
+                log_index += 1;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

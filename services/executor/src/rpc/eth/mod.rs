@@ -12,6 +12,9 @@ mod state;
 mod transactions;
 mod txpool;
 
+pub(super) use logs::{BlockLogs, Filter, FilterJson};
+pub(super) use node::syncing;
+
 use super::ClientInfo;
 use super::hex::BlockParam;
 use super::pool::{CallPools, Lane, cut_error};

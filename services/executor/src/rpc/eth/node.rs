@@ -2,7 +2,7 @@
 
 use super::super::hex::Quantity;
 use super::{NoParams, Source, add_quick, add_reading, read_error};
-use crate::BlockTag;
+use crate::{BlockTag, Chain};
 use alloy_eips::{
     eip2935::HISTORY_STORAGE_ADDRESS, eip4788::BEACON_ROOTS_ADDRESS,
     eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
@@ -32,7 +32,7 @@ pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_quick(methods, source, "web3_clientVersion", |source| {
         to_result(&source.client.version_line())
     });
-    add_quick(methods, source, "eth_syncing", syncing);
+    add_quick(methods, source, "eth_syncing", |source| syncing(&source.chain));
     add_quick(methods, source, "eth_capabilities", capabilities);
     add_reading(methods, source, "eth_config", config);
 }
@@ -72,12 +72,13 @@ struct StateJson {
     synced_bytecodes: Quantity<u64>,
 }
 
-fn syncing(source: &Source) -> Answer {
-    let (target, progress) = (source.chain.sync_target(), source.chain.sync_progress());
+/// Returns the answer of `eth_syncing`.
+pub(in crate::rpc) fn syncing(chain: &Chain) -> Answer {
+    let (target, progress) = (chain.sync_target(), chain.sync_progress());
     if target.is_none() && progress.is_none() {
         return to_result(&false);
     }
-    let head = source.chain.head().number;
+    let head = chain.head().number;
     let current = progress.map_or(head, |progress| progress.current.max(head));
     let highest = progress.map_or(0, |progress| progress.highest);
     to_result(&SyncingJson {

@@ -1,0 +1,241 @@
+//! Subscriptions of `eth_subscribe` (execution-apis, geth's `eth/filters`): new heads, logs of new
+//! blocks, and the state of the synchronisation.
+//!
+//! One thread of the lowest priority follows the head while there are subscribers. It goes from one
+//! head to the next, block by block, renders each notice once, and never waits for a subscriber: one
+//! that is too far behind loses its subscription.
+
+use super::{
+    eth::{BlockLogs, Filter, FilterJson, syncing},
+    json::HeadJson,
+};
+use crate::{Chain, ChainReads};
+use alloy_consensus::Header;
+use parking_lot::Mutex;
+use serde_json::value::{RawValue, to_raw_value};
+use std::{sync::Arc, thread, time::Duration};
+use tandem_actor::take_lowest_priority;
+use tandem_http::{
+    Notice, Params, RpcError, Subscriber, Subscription, Subscriptions, required, subscription,
+};
+use tandem_primitives::BlockId;
+use tokio::{runtime, sync::watch, time::timeout};
+use tracing::warn;
+
+/// Blocks between two heads, on either branch, of which subscribers are told. Of a longer way they
+/// are told the end.
+const DEPTH_MAX: usize = 64;
+
+/// Notices that a subscriber may be behind.
+const BEHIND_MAX: usize = 8_192;
+
+/// Time between two looks at what has no event: the synchronisation, and subscribers that are gone.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Returns the subscriptions over a view of the chain.
+pub fn subscriptions(reads: &ChainReads) -> Arc<dyn Subscriptions> {
+    let hub = Hub { chain: reads.chain().clone(), state: Mutex::default() };
+    Arc::new(Heads(Arc::new(hub)))
+}
+
+struct Heads(Arc<Hub>);
+
+struct Hub {
+    chain: Arc<Chain>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    subscribers: Vec<(Topic, Subscriber)>,
+    /// Whether the thread runs.
+    is_followed: bool,
+}
+
+/// What a subscriber is told.
+enum Topic {
+    /// Headers of blocks that become canonical.
+    NewHeads,
+    /// Logs of blocks that become canonical, or are so no more.
+    Logs(Filter),
+    /// Begin and end of the synchronisation.
+    Syncing,
+}
+
+impl Topic {
+    fn of(params: &Params) -> Result<Self, RpcError> {
+        let (name, detail): (Option<String>, Option<Box<RawValue>>) = params.decode()?;
+        match required(name, 0)?.as_str() {
+            "newHeads" => Ok(Self::NewHeads),
+            "syncing" => Ok(Self::Syncing),
+            "logs" => {
+                let filter = detail.map(|detail| serde_json::from_str::<FilterJson>(detail.get()));
+                let filter = filter.transpose().map_err(|error| {
+                    RpcError::invalid_params(format_args!("invalid argument 1: {error}"))
+                })?;
+                Ok(Self::Logs(Filter::of_new_logs(filter.unwrap_or_default())?))
+            }
+            other => {
+                let name: String = other.chars().take(40).collect();
+                let text = format!("no \"{name}\" subscription; there are newHeads, logs, syncing");
+                Err(RpcError::invalid_params(text))
+            }
+        }
+    }
+}
+
+impl Subscriptions for Heads {
+    fn begin(&self, params: &Params) -> Result<Subscription, RpcError> {
+        let topic = Topic::of(params)?;
+        let (subscriber, subscription) = subscription(BEHIND_MAX);
+        let mut state = self.0.state.lock();
+        if !state.is_followed {
+            let (hub, heads) = (self.0.clone(), self.0.chain.heads());
+            let follow = move || hub.follow(heads);
+            let started = thread::Builder::new().name("subscriptions".to_owned()).spawn(follow);
+            started.map_err(|error| {
+                warn!(%error, "no thread for subscriptions");
+                RpcError::internal()
+            })?;
+            state.is_followed = true;
+        }
+        state.subscribers.push((topic, subscriber));
+        Ok(subscription)
+    }
+}
+
+impl Hub {
+    /// Follows the head until no subscriber is left.
+    fn follow(&self, mut heads: watch::Receiver<BlockId>) {
+        take_lowest_priority();
+        let Ok(clock) = runtime::Builder::new_current_thread().enable_time().build() else {
+            return self.give_up();
+        };
+        let mut head = *heads.borrow_and_update();
+        let mut is_syncing = self.is_syncing();
+        while self.has_subscribers() {
+            // An error is the end of the time, or of the chain.
+            let _ = clock.block_on(async { timeout(TICK, heads.changed()).await });
+            let next = *heads.borrow_and_update();
+            if next != head {
+                self.tell_of_blocks(head, next);
+                head = next;
+            }
+            if is_syncing != self.is_syncing() {
+                is_syncing = !is_syncing;
+                self.tell_of_sync(is_syncing);
+            }
+        }
+    }
+
+    /// Forgets subscribers that are gone. Returns whether any is left; the thread ends if not.
+    fn has_subscribers(&self) -> bool {
+        let mut state = self.state.lock();
+        state.subscribers.retain(|(_, subscriber)| !subscriber.is_gone());
+        state.is_followed = !state.subscribers.is_empty();
+        state.is_followed
+    }
+
+    /// Ends all subscriptions.
+    fn give_up(&self) {
+        *self.state.lock() = State::default();
+    }
+
+    /// Tells all subscribers for whom `notices` has something. Those that are too far behind lose
+    /// their subscription.
+    fn tell(&self, notices: impl Fn(&Topic) -> Vec<Notice>) {
+        // Taken out, so that nobody who subscribes waits for the rendering.
+        let mut subscribers = std::mem::take(&mut self.state.lock().subscribers);
+        subscribers.retain(|(topic, subscriber)| {
+            notices(topic).into_iter().all(|notice| subscriber.tell(notice))
+        });
+        let mut state = self.state.lock();
+        subscribers.append(&mut state.subscribers);
+        state.subscribers = subscribers;
+    }
+
+    fn is_syncing(&self) -> bool {
+        self.chain.sync_target().is_some() || self.chain.sync_progress().is_some()
+    }
+
+    fn tell_of_sync(&self, is_syncing: bool) {
+        let status = syncing(&self.chain);
+        let notice = match (is_syncing, status) {
+            (true, Ok(status)) => format!(r#"{{"syncing":true,"status":{status}}}"#),
+            _ => "false".to_owned(),
+        };
+        let Ok(notice) = RawValue::from_string(notice).map(Arc::from) else { return };
+        self.tell(|topic| match topic {
+            Topic::Syncing => vec![Arc::clone(&notice)],
+            _ => Vec::new(),
+        });
+    }
+
+    fn tell_of_blocks(&self, from: BlockId, to: BlockId) {
+        let (removed, added) = self.way(from, to);
+        // Also from the lowest on, as subscribers know it from geth.
+        for (id, header) in removed.into_iter().rev() {
+            self.tell_of_logs(id, &header, true);
+        }
+        for (id, header) in added.into_iter().rev() {
+            if let Ok(head) = to_raw_value(&HeadJson { header: &header, hash: id.hash }) {
+                let head = Notice::from(head);
+                self.tell(|topic| match topic {
+                    Topic::NewHeads => vec![head.clone()],
+                    _ => Vec::new(),
+                });
+            }
+            self.tell_of_logs(id, &header, false);
+        }
+    }
+
+    fn tell_of_logs(&self, id: BlockId, header: &Header, removed: bool) {
+        let is_wanted = |(topic, _): &(Topic, Subscriber)| match topic {
+            Topic::Logs(filter) => filter.may_match(&header.logs_bloom),
+            _ => false,
+        };
+        if !self.state.lock().subscribers.iter().any(is_wanted) {
+            return;
+        }
+        let logs = match BlockLogs::read(&self.chain, id, header) {
+            Ok(Some(logs)) => logs,
+            Ok(None) => return,
+            Err(error) => {
+                return warn!(%id, error = %error.message, "logs for subscribers not read");
+            }
+        };
+        self.tell(|topic| match topic {
+            Topic::Logs(filter) if filter.may_match(&header.logs_bloom) => {
+                let mut found = Vec::new();
+                let added = logs.add(filter, usize::MAX, removed, &mut found);
+                if let Err(error) = added {
+                    warn!(%id, error = %error.message, "logs for a subscriber not rendered");
+                }
+                found.into_iter().map(Notice::from).collect()
+            }
+            _ => Vec::new(),
+        });
+    }
+
+    /// Returns the blocks that left the canonical chain between two heads and those that joined it,
+    /// the highest first.
+    fn way(&self, from: BlockId, to: BlockId) -> (Blocks, Blocks) {
+        let (mut old, mut new) = (from, to);
+        let (mut removed, mut added) = (Blocks::new(), Blocks::new());
+        while old.hash != new.hash {
+            let is_new = new.number >= old.number;
+            let (at, blocks) =
+                if is_new { (&mut new, &mut added) } else { (&mut old, &mut removed) };
+            let known = self.chain.header_by_hash(at.hash).ok().flatten();
+            let Some((id, header)) = known.filter(|_| blocks.len() < DEPTH_MAX) else {
+                // The other end is too far, or is not known any more.
+                return (Blocks::new(), added);
+            };
+            *at = BlockId::new(id.number.saturating_sub(1), header.parent_hash);
+            blocks.push((id, header));
+        }
+        (removed, added)
+    }
+}
+
+type Blocks = Vec<(BlockId, Arc<Header>)>;
