@@ -10,6 +10,7 @@ use crate::{
     Error, body,
     chain::Chain,
     meta,
+    node_runs::NodeRuns,
     persist::{Message, Persister},
     rebuild::{Built, Sink, rebuild_all},
     service::{StorageWriter, stopped},
@@ -301,12 +302,15 @@ impl Persister {
 
 /// Builds all tries from the flat state, and deletes slots without an account.
 fn build_tries(store: &Store) -> Result<Built, Error> {
-    clear::<AccountTrie>(store)?;
-    clear::<StorageTrie>(store)?;
+    store.clear::<AccountTrie>(&[], &[])?;
+    store.clear::<StorageTrie>(&[], &[])?;
     let built = rebuild_all(
         &store.view(),
-        || Nodes { store, batch: store.batch() },
-        |nodes| Ok(store.write(nodes.batch, Durability::Process)?),
+        || Tries { store, nodes: NodeRuns::new(store), orphans: store.batch() },
+        |tries| {
+            tries.nodes.finish()?;
+            Ok(store.write(tries.orphans, Durability::Process)?)
+        },
     )?;
     let mut batch = store.batch();
     if let Some(rlp) = &built.node {
@@ -316,44 +320,17 @@ fn build_tries(store: &Store) -> Result<Built, Error> {
     Ok(built)
 }
 
-fn clear<T: Table>(store: &Store) -> Result<(), Error> {
-    let view = store.view();
-    let mut old = view.cursor::<T>(&[]);
-    let mut batch = store.batch();
-    while let Some((key, _)) = old.entry()? {
-        batch.delete_raw::<T>(key);
-        if batch.byte_len() >= BATCH_BYTES {
-            let full = std::mem::replace(&mut batch, store.batch());
-            store.write(full, Durability::Process)?;
-        }
-        old.advance();
-    }
-    Ok(store.write(batch, Durability::Process)?)
-}
-
-/// Writer of the nodes of one shard.
-struct Nodes<'s> {
+/// Receiver of the tries of one shard.
+struct Tries<'s> {
     store: &'s Store,
-    batch: Batch<'s>,
+    nodes: NodeRuns<'s>,
+    /// Deletions of slots without an account.
+    orphans: Batch<'s>,
 }
 
-impl Nodes<'_> {
-    fn write_when_full(&mut self) -> Result<(), Error> {
-        if self.batch.byte_len() < BATCH_BYTES {
-            return Ok(());
-        }
-        let full = std::mem::replace(&mut self.batch, self.store.batch());
-        Ok(self.store.write(full, Durability::Process)?)
-    }
-}
-
-impl Sink for Nodes<'_> {
+impl Sink for Tries<'_> {
     fn node(&mut self, owner: Option<B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error> {
-        match owner {
-            None => self.batch.put::<AccountTrie>(path, rlp),
-            Some(owner) => self.batch.put::<StorageTrie>((owner, path), rlp),
-        }
-        self.write_when_full()
+        self.nodes.node(owner, path, rlp)
     }
 
     fn account(&mut self, address_hash: B256, account: &Account) -> Result<(), Error> {
@@ -364,12 +341,16 @@ impl Sink for Nodes<'_> {
         Ok(())
     }
 
-    fn storage_done(&mut self, _: B256) -> Result<(), Error> {
-        Ok(())
+    fn storage_done(&mut self, owner: B256) -> Result<(), Error> {
+        self.nodes.storage_done(owner)
     }
 
     fn orphan(&mut self, owner: B256, slot: B256) -> Result<(), Error> {
-        self.batch.delete::<Slots>((owner, slot));
-        self.write_when_full()
+        self.orphans.delete::<Slots>((owner, slot));
+        if self.orphans.byte_len() < BATCH_BYTES {
+            return Ok(());
+        }
+        let full = std::mem::replace(&mut self.orphans, self.store.batch());
+        Ok(self.store.write(full, Durability::Process)?)
     }
 }

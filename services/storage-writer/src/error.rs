@@ -57,6 +57,17 @@ pub enum Error {
         /// The difference.
         reason: &'static str,
     },
+    /// Another state was being loaded into the data directory.
+    #[error(
+        "{path} has part of another state ({have}): continue with the same options, or remove it",
+        path = path.display()
+    )]
+    OtherLoad {
+        /// Path of the unfinished database.
+        path: PathBuf,
+        /// Plan of that state.
+        have: String,
+    },
     /// The file system failed.
     #[error("{context} {path}: {source}", path = path.display())]
     Io {
@@ -84,7 +95,10 @@ impl Error {
             Self::Trie(_) | Self::Absent { .. } | Self::Damaged(_) | Self::StateRoot { .. } => true,
             Self::Store(error) => error.is_damage(),
             Self::LostBlocks { .. } => true,
-            Self::Genesis(_) | Self::OtherGenesis { .. } | Self::Io { .. } => false,
+            Self::Genesis(_)
+            | Self::OtherGenesis { .. }
+            | Self::OtherLoad { .. }
+            | Self::Io { .. } => false,
         }
     }
 
