@@ -4,7 +4,11 @@ use crate::output::print;
 use anyhow::Context;
 use indicatif::{BinaryBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use std::{fmt::Write, path::PathBuf, process::ExitCode};
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 use tandem_storage_writer::{
     Compaction, TableShape, compact_tables, copy_database, table_names, table_shapes,
 };
@@ -75,7 +79,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Compacts tables. Shows progress on standard error if that is a terminal.
 fn compact(
-    datadir: &std::path::Path,
+    datadir: &Path,
     tables: &[String],
 ) -> anyhow::Result<Vec<(String, Compaction)>> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));

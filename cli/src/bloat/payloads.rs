@@ -13,6 +13,7 @@ use crate::{
     output,
     replay::{DATADIR, Mismatch, parse_line},
     rpc::Rpc,
+    serve::{self, Signals},
     spam::Wallet,
 };
 use alloy_primitives::{B256, Bytes};
@@ -24,7 +25,7 @@ use serde_json::{Value, json};
 use std::{
     fs::{self, File},
     io::{BufWriter, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 use tandem_bloat::Plan;
@@ -78,11 +79,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     fs::create_dir_all(&args.out).with_context(|| format!("create {}", args.out.display()))?;
     let datadir = args.datadir.canonicalize()?;
     std::os::unix::fs::symlink(&datadir, args.out.join(DATADIR)).context("link the database")?;
-    crate::serve::block_on(make(args, &plan, scratch.path()))?;
+    serve::block_on(async {
+        let mut signals = Signals::listen()?;
+        // Dropping the future ends the node.
+        tokio::select! {
+            made = make(args, &plan, scratch.path()) => made,
+            () = signals.any() => bail!("interrupted"),
+        }
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn make(args: &Args, plan: &Plan, folder: &std::path::Path) -> anyhow::Result<()> {
+async fn make(args: &Args, plan: &Plan, folder: &Path) -> anyhow::Result<()> {
     let config = toml::from_str(CONFIG).context("settings of the node")?;
     let mut node = launch(folder, &config).await?;
     let mut session = node.session()?;
@@ -148,7 +156,7 @@ struct Maker<'a> {
 impl<'a> Maker<'a> {
     async fn new(args: &Args, plan: &'a Plan, node: &Launched) -> anyhow::Result<Self> {
         let mut rpc = node.rpc()?;
-        let genesis = rpc.call("eth_getBlockByNumber", json!(["earliest", false])).await?;
+        let genesis = rpc.call("eth_getBlockByNumber", json!(["0x0", false])).await?;
         let hash: B256 = serde_json::from_value(genesis["hash"].clone())?;
         let timestamp = crate::rpc::quantity(&genesis["timestamp"]).context("timestamp")?;
         let limit = crate::rpc::quantity(&genesis["gasLimit"]).context("gasLimit")?;

@@ -24,7 +24,7 @@ const BALANCE_GAS: u64 = 2_600 + 300;
 /// Most gas of a transaction (EIP-7825).
 pub const GAS_MAX: u64 = 1 << 24;
 
-/// What every transaction does. Each slot is a random one of all slots of the state, so large contracts
+/// Steps of every transaction. Each slot is a random one of all slots of the state, so large contracts
 /// are called more often; each call is one of the contract alone.
 #[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Workload {

@@ -9,6 +9,7 @@ use std::{
     thread::sleep,
     time::Duration,
 };
+use tandem_cluster_tests::repository;
 use tandem_testkit::geth;
 
 fn tandem(arguments: &[&str], folder: &Path) -> std::process::Output {
@@ -49,21 +50,37 @@ fn a_state_is_that_of_its_genesis_file_also_for_geth_and_carries_payloads() {
     assert!(corpus["transactions"].as_u64().unwrap() >= 25, "{corpus}");
     // The state itself stays at genesis.
     assert!(answer(&["verify", "--datadir", "big"], folder).contains("head 0 "));
-    fs::write(folder.join("lab.toml"), "name = \"one\"\nquestion = \"?\"\nwarmup = 1\nrounds = 1\n")
-        .unwrap();
+    fs::write(folder.join("lab.toml"), EXPERIMENT).unwrap();
     let lab = answer(&["lab", "lab.toml", "--corpus", "corpus"], folder);
-    assert!(lab.contains("corpus"), "{lab}");
+    assert!(lab.contains("two workers"), "{lab}");
     if geth::is_installed() {
         geth_takes_it(folder, genesis);
     }
 }
 
+const EXPERIMENT: &str = r#"
+name = "big"
+question = "Does a corpus with a data directory run?"
+warmup = 1
+[[variant]]
+name = "two workers"
+[variant.config.multiproof_workers]
+threads = 2
+"#;
+
 /// geth makes the same genesis block of the file, and executes the payloads on it.
 fn geth_takes_it(folder: &Path, genesis: &str) {
-    let init = geth::run(&["init", "--datadir", "geth", "genesis.json"], folder);
+    let mut init = Command::new("geth");
+    init.args(["init", "--datadir", "geth", "genesis.json"]).current_dir(folder);
+    let log = String::from_utf8(init.output().unwrap().stderr).unwrap();
     // The log abbreviates the hash.
-    let hash = format!("{}..{}", &genesis[2..8], &genesis[60..66]);
-    assert!(init.contains(&hash), "{hash} in {init}");
+    let hash = format!("hash={}..{}", &genesis[2..8], &genesis[60..66]);
+    assert!(log.contains(&hash), "{hash} in {log}");
+    fs::copy(folder.join("genesis.json"), folder.join("corpus/genesis.json")).unwrap();
+    let experiment = repository().join("lab/geth.toml").display().to_string();
+    let lab = ["lab", &experiment, "--corpus", "corpus", "--warmup", "1", "--rounds", "1"];
+    let lab = answer(&lab, folder);
+    assert!(lab.contains("geth"), "{lab}");
 }
 
 #[test]

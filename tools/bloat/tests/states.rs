@@ -93,7 +93,9 @@ fn a_load_that_is_cut_off_anywhere_ends_in_the_same_state() {
     assert!(verify(&datadir).unwrap().is_clean());
     let other = Plan::new(3_000, 60_000, 6).unwrap();
     let datadir = folder.path().join("other");
-    let stop = |_, _| panic!("cut");
+    fn stop(_: u64, _: u64) {
+        panic!("cut")
+    }
     assert!(catch_unwind(AssertUnwindSafe(|| load(&plan, &base(), &datadir, &stop))).is_err());
     let error = load(&other, &base(), &datadir, &|_, _| {}).unwrap_err().to_string();
     assert!(error.contains("another state"), "{error}");

@@ -90,7 +90,7 @@ struct Plan {
     seed: u64,
 }
 
-/// What is made before anything is measured.
+/// Files that are made before anything is measured.
 struct Work<'s> {
     setting: &'s Setting,
     tandem: Tandem,
@@ -153,7 +153,7 @@ impl<'s> Work<'s> {
         self.tandem.state(&datadir, plan, Some(&file))?;
         let stats = self.tandem.json(&["db", "stats", "--json"], &datadir)?;
         let ours = stats["file_bytes"].as_f64().context("file_bytes")?;
-        geth::run(folder, "geth", "init", &[&file]);
+        geth::run(folder, "geth", "init", &[file.as_path()]);
         let theirs = folder_bytes(&folder.join("geth"))? as f64;
         let name = format!("bytes on the disk / geth's, {} slots", plan.slots);
         let note = format!("{:.1} and {:.1} MB", ours / 1e6, theirs / 1e6);

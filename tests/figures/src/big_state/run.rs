@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 use std::{
     fs::{self, File},
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::sleep,
@@ -146,7 +146,7 @@ pub fn replay(
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let mut node = Node { child: command.spawn().context("start the node")?, metrics };
     let begin = Instant::now();
-    while client::get(node.metrics, "/readyz", METRICS_TIME_MAX).is_err() {
+    while TcpStream::connect(engine).is_err() {
         if let Some(status) = node.child.try_wait()? {
             let log = fs::read_to_string(folder.path().join("node.log")).unwrap_or_default();
             bail!("the node ended with {status}: {log}");
