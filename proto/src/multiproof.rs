@@ -123,6 +123,8 @@ pub struct ProofStats {
     pub nodes: u64,
     /// Total busy time of the worker threads.
     pub busy: Duration,
+    /// Part of it whose results were thrown away: nodes that were hashed ahead and changed again.
+    pub wasted: Duration,
 }
 
 /// Status of the workers, for people and dashboards.

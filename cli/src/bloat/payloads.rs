@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 async fn make(args: &Args, plan: &Plan, folder: &Path) -> anyhow::Result<()> {
     let config = toml::from_str(CONFIG).context("settings of the node")?;
-    let mut node = launch(folder, &config).await?;
+    let node = launch(folder, &config).await?;
     let mut session = node.session()?;
     let mut maker = Maker::new(args, plan, &node).await?;
     let path = args.out.join("payloads.jsonl.gz");

@@ -17,6 +17,7 @@ mod history;
 mod lab;
 mod neighbour;
 mod peers;
+mod pool_kills;
 mod profile;
 mod sessions;
 mod six_processes;

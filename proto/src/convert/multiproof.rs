@@ -150,6 +150,7 @@ impl From<ProofStats> for v1::ProofStats {
             walks: stats.walks,
             nodes: stats.nodes,
             busy_ns: u64::try_from(stats.busy.as_nanos()).unwrap_or(u64::MAX),
+            wasted_ns: u64::try_from(stats.wasted.as_nanos()).unwrap_or(u64::MAX),
         }
     }
 }
@@ -162,6 +163,7 @@ impl From<v1::ProofStats> for ProofStats {
             walks: wire.walks,
             nodes: wire.nodes,
             busy: Duration::from_nanos(wire.busy_ns),
+            wasted: Duration::from_nanos(wire.wasted_ns),
         }
     }
 }

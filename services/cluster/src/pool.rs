@@ -5,7 +5,7 @@ use tandem_admission::{Code, SenderAccount};
 use tandem_bus::Bus;
 use tandem_chain::{Block, ChainSpec};
 use tandem_executor::{BlockTag, Chain, Handle};
-use tandem_primitives::{Address, B256, EMPTY_CODE_HASH};
+use tandem_primitives::{Account, Address, B256, EMPTY_CODE_HASH};
 use tandem_proto::blob_validator::BlobApi;
 use tandem_tx_pool::{ChainError, ChainReads, Config, Deps, Head, StartError, TxPool};
 use tokio_util::sync::CancellationToken;
@@ -54,19 +54,25 @@ impl ChainReads for ExecutorChain {
         Ok(Head { id, header: Arc::new(header), finalized })
     }
 
-    fn account(&self, block: B256, address: Address) -> Result<SenderAccount, ChainError> {
+    fn accounts(
+        &self,
+        block: B256,
+        addresses: &[Address],
+    ) -> Result<Vec<SenderAccount>, ChainError> {
         let tag = BlockTag::Hash(block);
-        let Some(account) = self.0.account(tag, address).map_err(failed)? else {
-            return Ok(SenderAccount::default());
+        let accounts = self.0.accounts(tag, addresses).map_err(failed)?;
+        let sender = |(address, account): (&Address, Option<Account>)| {
+            let Some(account) = account else { return Ok(SenderAccount::default()) };
+            let code = match account.code_hash {
+                EMPTY_CODE_HASH => Code::None,
+                _ if self.0.code(tag, *address).map_err(failed)?.starts_with(&DELEGATION) => {
+                    Code::Delegated
+                }
+                _ => Code::Contract,
+            };
+            Ok(SenderAccount { nonce: account.nonce, balance: account.balance, code })
         };
-        let code = match account.code_hash {
-            EMPTY_CODE_HASH => Code::None,
-            _ if self.0.code(tag, address).map_err(failed)?.starts_with(&DELEGATION) => {
-                Code::Delegated
-            }
-            _ => Code::Contract,
-        };
-        Ok(SenderAccount { nonce: account.nonce, balance: account.balance, code })
+        addresses.iter().zip(accounts).map(sender).collect()
     }
 
     fn block(&self, hash: B256) -> Result<Option<Block>, ChainError> {

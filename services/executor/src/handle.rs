@@ -154,6 +154,7 @@ impl Handle {
             overlap.verdict = Empty,
             processors = Empty, overlap.percent = Empty, overlap.tail_us = Empty,
             overlap.a_us = Empty, overlap.b_us = Empty, overlap.saved_us = Empty,
+            overlap.wasted_us = Empty,
         );
         let started = Instant::now();
         let result = self.validate(payload, sidecar).instrument(span.clone()).await;

@@ -68,9 +68,9 @@ pub fn describe() {
     describe_histogram!(OVERLAP_WEIGHT, Unit::Count, text);
     let text = "Part of a block's time that lies after its last transaction, by block";
     describe_histogram!(OVERLAP_TAIL, Unit::Count, text);
-    let text = "Times of blocks: busy times of execution and state_root, time of both at once, that of \
-        the shorter side, the tail after the last transaction, and the payload from the begin of \
-        execution to the root";
+    let text = "Times of blocks: busy times of execution and state_root, state_root's wasted work, time of \
+        both at once, that of the shorter side, the tail after the last transaction, and the payload \
+        from the begin of execution to the root";
     describe_counter!(OVERLAP_MICROSECONDS, Unit::Microseconds, text);
     let text = "Blocks by the verdict on their overlap";
     describe_counter!(OVERLAP_VERDICTS, Unit::Count, text);

@@ -12,7 +12,7 @@ use tandem_proto::{
     snap::{DownloadedAccount, DownloadedBlock, Leaf, StateItems, StatePart, StateRequest},
     storage::{self, BlockRef},
 };
-use tandem_trie::decode_account_leaf;
+use tandem_trie::{decode_account_leaf, key_after};
 use tracing::info;
 
 /// Last key of a state.
@@ -113,7 +113,7 @@ impl Download<'_> {
             // Without a further account, the rest of what is there goes.
             let last = end.unwrap_or(LAST);
             self.put(&[StatePart::Accounts { first: start, last, accounts }])?;
-            match end.and_then(|end| after(&end)) {
+            match end.and_then(|end| key_after(&end)) {
                 Some(next) => start = next,
                 None => return Ok(()),
             }
@@ -149,7 +149,7 @@ impl Download<'_> {
                 ascending(&leaves, start)?;
                 // A proof says that the last range may not be all of the account's storage.
                 let next = match index + 1 == count && !proof.is_empty() {
-                    true => end.and_then(|end| after(&end)),
+                    true => end.and_then(|end| key_after(&end)),
                     false => None,
                 };
                 let last = if next.is_some() { end.unwrap_or(LAST) } else { LAST };
@@ -256,9 +256,4 @@ fn ascending(leaves: &[Leaf], start: B256) -> Result<(), Error> {
         true => Ok(()),
         false => Err(Error::Refused(format!("keys that do not ascend from {start}"))),
     }
-}
-
-/// Returns the key after this one, `None` after the last.
-fn after(key: &B256) -> Option<B256> {
-    U256::from_be_bytes(key.0).checked_add(U256::ONE).map(B256::from)
 }

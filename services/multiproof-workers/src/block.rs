@@ -35,6 +35,8 @@ pub struct OpenBlock {
     pub failed: Option<Error>,
     /// Whether foreseen values are not yet hashed to the tops of their tries.
     pub foreseen: bool,
+    /// Time spent on hashing ahead of the block's end.
+    pub ahead: Duration,
     /// Time at which the last update was in.
     pub finishing: Option<Instant>,
     /// Whether something arrived since the last attempt to close the shards.
@@ -84,6 +86,7 @@ impl OpenBlock {
             reply,
             failed,
             foreseen: false,
+            ahead: Duration::ZERO,
             finishing: None,
             retry: false,
             closed: Default::default(),
@@ -201,6 +204,17 @@ impl OpenBlock {
         self.stats.busy = Duration::from_nanos(self.busy.total_ns());
     }
 
+    /// Notes how much of the time of hashing ahead was in vain: that of the nodes whose paths were
+    /// hashed again, as if each node took as long as any other.
+    pub fn note_waste(&mut self, shards: impl Iterator<Item = tandem_trie::Counts>) {
+        let (ahead, again) = shards.fold((0, 0), |(ahead, again), counts| {
+            (ahead + counts.ahead, again + counts.again.min(counts.ahead))
+        });
+        if ahead > 0 {
+            self.stats.wasted = self.ahead.mul_f64(again as f64 / ahead as f64);
+        }
+    }
+
     /// Records the counts on the span, and adds them to those of the block.
     pub fn record(&self, gaps: &mut Gaps) {
         let stats = &self.stats;
@@ -219,6 +233,7 @@ impl OpenBlock {
             queue_wait_us: self.queue_wait_max.as_micros() as u64,
             gap_max_us: gaps.max().as_micros() as u64,
             busy_ns: self.busy.total_ns(),
+            wasted_ns: stats.wasted.as_nanos() as u64,
             owners: 1,
             owners_busy_ns: self.busy.total_ns(),
             owners_busy_max_ns: self.busy.total_ns(),

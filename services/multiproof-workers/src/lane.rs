@@ -26,6 +26,8 @@ pub struct Counts {
     pub queue_wait_us: u64,
     pub gap_max_us: u64,
     pub busy_ns: u64,
+    /// Part of the busy times whose results were thrown away.
+    pub wasted_ns: u64,
     /// Threads among them that own tries, and their busy times: in sum, and the largest.
     pub owners: u64,
     pub owners_busy_ns: u64,
@@ -42,6 +44,7 @@ impl Counts {
         self.queue_wait_us = self.queue_wait_us.max(other.queue_wait_us);
         self.gap_max_us = self.gap_max_us.max(other.gap_max_us);
         self.busy_ns += other.busy_ns;
+        self.wasted_ns += other.wasted_ns;
         self.owners += other.owners;
         self.owners_busy_ns += other.owners_busy_ns;
         self.owners_busy_max_ns = self.owners_busy_max_ns.max(other.owners_busy_max_ns);
@@ -91,16 +94,16 @@ impl Lane {
                     parent: &self.parent, "state root, while executing",
                     threads = Empty, jobs = Empty, targets = Empty, batches = Empty,
                     queue_wait_us = Empty, proof.gap_max_us = Empty, threads.busy_ns = Empty,
-                    threads.cpu_ns = Empty, owners = Empty, owners.busy_ns = Empty,
-                    owners.busy_max_ns = Empty,
+                    threads.cpu_ns = Empty, threads.wasted_ns = Empty, owners = Empty,
+                    owners.busy_ns = Empty, owners.busy_max_ns = Empty,
                 )
             } else {
                 info_span!(
                     parent: &self.parent, "state root, after execution",
                     threads = Empty, jobs = Empty, targets = Empty, batches = Empty,
                     queue_wait_us = Empty, proof.gap_max_us = Empty, threads.busy_ns = Empty,
-                    threads.cpu_ns = Empty, owners = Empty, owners.busy_ns = Empty,
-                    owners.busy_max_ns = Empty,
+                    threads.cpu_ns = Empty, threads.wasted_ns = Empty, owners = Empty,
+                    owners.busy_ns = Empty, owners.busy_max_ns = Empty,
                 )
             };
             if at == 0 {
@@ -112,6 +115,7 @@ impl Lane {
                 span.record("proof.gap_max_us", counts.gap_max_us);
                 span.record("threads.busy_ns", counts.busy_ns);
                 span.record("threads.cpu_ns", log.cpu_ns());
+                span.record("threads.wasted_ns", counts.wasted_ns);
                 span.record("owners", counts.owners);
                 span.record("owners.busy_ns", counts.owners_busy_ns);
                 span.record("owners.busy_max_ns", counts.owners_busy_max_ns);

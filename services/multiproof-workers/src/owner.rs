@@ -118,7 +118,15 @@ impl Owner {
     /// Hashes some nodes that will probably not change any more. Returns false when there is
     /// nothing worth hashing.
     fn work_ahead(&mut self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.failed.is_none()) && self.tries.work_ahead()
+        let Some(open) = self.open.as_mut().filter(|open| open.failed.is_none()) else {
+            return false;
+        };
+        let began = Instant::now();
+        let hashed = self.tries.work_ahead();
+        if hashed {
+            open.ahead += began.elapsed();
+        }
+        hashed
     }
 
     /// Drops one layer that is of no use. Layers of an open block must stay as they are.
@@ -156,7 +164,9 @@ impl Owner {
             None => self.layers.read_events(),
             Some(open) => {
                 if std::mem::take(&mut open.foreseen) && open.failed.is_none() {
+                    let began = Instant::now();
                     self.tries.hash_foreseen();
+                    open.ahead += began.elapsed();
                 }
             }
         }
@@ -386,6 +396,7 @@ impl Owner {
         let (roots, diffs) = open.take_results();
         open.stats.nodes = diffs.iter().map(|diff| diff.len() as u64).sum();
         self.instruments.count_nodes(open.stats.nodes, self.tries.counts(shards));
+        open.note_waste(self.tries.counts(shards));
         open.record(&mut self.gaps);
         // The spans end before the answer, because the block ends with the answer.
         let (stats, reply) = (open.stats, open.reply.clone());

@@ -135,6 +135,7 @@ impl ProofSession for LocalSession {
                     stats.walks += worker.stats.walks;
                     stats.nodes += worker.stats.nodes;
                     stats.busy += worker.stats.busy;
+                    stats.wasted += worker.stats.wasted;
                     stats.updates = stats.updates.max(worker.stats.updates);
                 }
                 Ok(Err(error)) => failed = Some(error),

@@ -349,8 +349,10 @@ impl Actor {
         let (chain, header) = (self.shared.chain.clone(), self.head.header.clone());
         let senders: HashSet<_> =
             self.shared.pool.lock().senders().into_iter().chain(self.locals.senders()).collect();
-        let read = |sender: Address| Some((sender, self.account(sender).ok()?));
-        let accounts: HashMap<_, _> = senders.into_iter().filter_map(read).collect();
+        let senders: Vec<_> = senders.into_iter().collect();
+        let read = chain.accounts(self.head.id.hash, &senders);
+        let read = read.inspect_err(|error| debug!(%error, "accounts of senders not read"));
+        let accounts: HashMap<_, _> = senders.into_iter().zip(read.unwrap_or_default()).collect();
         let market = Market::of(chain.spec(), &header);
         let reset = self.shared.pool.lock().reset(market, header.gas_limit, &accounts);
         self.shared.set_head(self.head.clone());

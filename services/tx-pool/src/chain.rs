@@ -37,12 +37,24 @@ pub trait ChainReads: Send + Sync + 'static {
     /// [`ChainError`].
     fn head(&self) -> Result<Head, ChainError>;
 
-    /// Returns an account in the state after a block near the head; one that does not exist is
-    /// empty.
+    /// Returns accounts in the state after a block near the head, in the same order; one that does
+    /// not exist is empty.
     ///
     /// # Errors
     /// [`ChainError`] also if the state of that block is gone.
-    fn account(&self, block: B256, address: Address) -> Result<SenderAccount, ChainError>;
+    fn accounts(
+        &self,
+        block: B256,
+        addresses: &[Address],
+    ) -> Result<Vec<SenderAccount>, ChainError>;
+
+    /// Returns one account; see [`ChainReads::accounts`].
+    ///
+    /// # Errors
+    /// [`ChainError`] also if the state of that block is gone.
+    fn account(&self, block: B256, address: Address) -> Result<SenderAccount, ChainError> {
+        Ok(self.accounts(block, &[address])?.pop().unwrap_or_default())
+    }
 
     /// Returns a block with its transactions, `None` if it is not known.
     ///

@@ -17,6 +17,7 @@ const START_TIME_MAX: Duration = Duration::from_secs(30);
 pub struct Process {
     child: Child,
     engine: SocketAddr,
+    public: SocketAddr,
     secret: PathBuf,
     log: PathBuf,
 }
@@ -47,21 +48,31 @@ impl Process {
             .spawn()
             .expect("the node starts");
         let unknown = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut process = Self { child, engine: unknown, secret, log };
+        let mut process = Self { child, engine: unknown, public: unknown, secret, log };
         process.wait_until_it_listens().await;
         process
     }
 
-    /// Reads from the log which port the node took.
+    /// Reads from the log which ports the node took.
     async fn wait_until_it_listens(&mut self) {
         let started = Instant::now();
         while started.elapsed() < START_TIME_MAX {
             let log = fs::read_to_string(&self.log).unwrap_or_default();
             // Only whole lines: the last one may still be incomplete.
-            let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-            let address = lines.rev().find(|line| line.contains("listening port=\"engine\""));
-            if let Some((_, address)) = address.and_then(|line| line.split_once("address=")) {
-                self.engine = address.trim().parse().expect("the log names an address");
+            let address = |port: &str| {
+                let port = format!("listening port=\"{port}\"");
+                let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+                let line = lines.rev().find(|line| line.contains(&port))?;
+                Some(
+                    line.split_once("address=")?
+                        .1
+                        .trim()
+                        .parse()
+                        .expect("the log names an address"),
+                )
+            };
+            if let (Some(engine), Some(public)) = (address("engine"), address("http")) {
+                (self.engine, self.public) = (engine, public);
                 return;
             }
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -76,6 +87,11 @@ impl Process {
     pub fn client(&self) -> Client {
         let secret = Secret::load(&self.secret).expect("the node made a secret");
         Client::new(self.engine, Some(secret))
+    }
+
+    /// Returns a new client of its public port.
+    pub fn public_client(&self) -> Client {
+        Client::new(self.public, None)
     }
 
     /// Kills the node with SIGKILL.

@@ -52,11 +52,12 @@ impl Client {
             answer = self.exchange(body);
         }
         let (status, body) = answer?;
+        let elapsed = started.elapsed();
         if status != 200 {
             bail!("HTTP {status}: {:.200}", String::from_utf8_lossy(&body));
         }
         let value = serde_json::from_slice(&body).context("parse the answer")?;
-        Ok(Answer { value, elapsed: started.elapsed() })
+        Ok(Answer { value, elapsed })
     }
 
     /// Makes a call and returns its result.

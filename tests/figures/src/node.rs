@@ -49,6 +49,8 @@ pub struct Node {
     starts: usize,
     /// Flags of a node that looks for peers. Others do not.
     peers: Option<Vec<String>>,
+    /// Further flags.
+    flags: Vec<String>,
 }
 
 impl Node {
@@ -108,6 +110,22 @@ impl Node {
         Ok(node)
     }
 
+    /// Starts `tandem cluster` with further flags.
+    ///
+    /// # Errors
+    /// As for [`Node::start`].
+    pub fn start_cluster(
+        binary: &Path,
+        genesis: &Path,
+        config: &str,
+        flags: Vec<String>,
+    ) -> anyhow::Result<Self> {
+        let mut node = Self::new(binary, genesis, config)?;
+        (node.kind, node.flags) = (Kind::Six, flags);
+        node.restart()?;
+        Ok(node)
+    }
+
     /// Returns a node that is not started yet.
     ///
     /// # Errors
@@ -125,6 +143,7 @@ impl Node {
             child: None,
             starts: 0,
             peers: None,
+            flags: Vec::new(),
         })
     }
 
@@ -182,7 +201,7 @@ impl Node {
             // Not by the flag, which earlier versions do not know.
             command.env("TANDEM_DISABLE_SESSIONS", "true");
         }
-        command.args(["--http.port", &http, "--metrics.port", &metrics]);
+        command.args(["--http.port", &http, "--metrics.port", &metrics]).args(&self.flags);
         command.arg("--datadir").arg(self.data()).arg("--genesis").arg(&self.genesis);
         if !self.config.is_empty() {
             let file = self.folder.path().join("config.toml");
@@ -270,14 +289,30 @@ impl Node {
         Ok(text)
     }
 
-    /// Returns the recent traces as OTLP/JSON.
+    /// Returns the traces that its processes keep, one answer for each process.
     ///
     /// # Errors
-    /// If the node does not answer.
-    pub fn traces(&self) -> anyhow::Result<String> {
-        let (status, text) = client::get(self.ports[2], "/debug/traces?n=10000", CALL_TIME_MAX)?;
-        ensure!(status == 200, "/debug/traces: HTTP {status}");
-        Ok(text)
+    /// If a process does not answer.
+    pub fn traces(&self) -> anyhow::Result<Vec<String>> {
+        let get = |port: SocketAddr| {
+            let (status, text) = client::get(port, "/debug/traces?n=10000", CALL_TIME_MAX)?;
+            ensure!(status == 200, "/debug/traces: HTTP {status}");
+            Ok(text)
+        };
+        self.metrics_ports().into_iter().map(get).collect()
+    }
+
+    /// Returns the metrics ports of its processes. A cluster prints them.
+    fn metrics_ports(&self) -> Vec<SocketAddr> {
+        if !matches!(self.kind, Kind::Six) {
+            return vec![self.ports[2]];
+        }
+        let port = |line: &str| {
+            let rest = &line[line.find(" metrics ")? + " metrics ".len()..];
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            Some(SocketAddr::from((Ipv4Addr::LOCALHOST, rest[..digits].parse().ok()?)))
+        };
+        self.log().lines().filter_map(port).collect()
     }
 
     /// Kills the node with SIGKILL.

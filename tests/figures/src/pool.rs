@@ -6,7 +6,7 @@
 
 use crate::{
     Setting,
-    client::Client,
+    client::{Client, request},
     figure::{Figure, Limit, Report},
     node::{Kind, Node},
 };
@@ -116,9 +116,12 @@ impl Driven {
 
     fn take(&mut self, id: &str) -> anyhow::Result<Built> {
         let version = if self.fork == Fork::Amsterdam { 6 } else { 5 };
-        let began = Instant::now();
-        let answer = self.engine.call(&format!("engine_getPayloadV{version}"), &json!([id]))?;
-        let took = began.elapsed();
+        let method = format!("engine_getPayloadV{version}");
+        let answer = self.engine.post(&request(&method, &json!([id])))?;
+        // Until the answer's last byte: reading its JSON is the caller's work.
+        let (took, mut answer) = (answer.elapsed, answer.value);
+        ensure!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
+        let answer = answer["result"].take();
         let payload: Payload = serde_json::from_value(answer["executionPayload"].clone())?;
         let mut hashes = Vec::new();
         for raw in &payload.transactions {

@@ -418,6 +418,7 @@ fn summarize(payloads: &[PayloadReport]) -> Summary {
         payload_ns: over(|one| Some(one.payload_ns as f64)),
         a_ns: over(|one| Some(one.a_ns as f64)),
         b_ns: over(|one| Some(one.b_ns as f64)),
+        wasted_ns: over(|one| one.wasted_ns.map(|ns| ns as f64)),
         b_lag_ns: over(|one| one.b_lag_ns.map(|ns| ns as f64)),
         tail_ns: over(|one| one.tail_ns.map(|ns| ns as f64)),
         tail_share: over(|one| one.tail_share),

@@ -60,9 +60,12 @@ pub struct PayloadReport {
     pub wall_ns: u64,
     /// |A|.
     pub a_ns: u64,
-    /// |B|.
+    /// |B|, without wasted work.
     pub b_ns: u64,
-    /// |A∩B|.
+    /// Work of B whose results were thrown away, spread over B's threads. It was done ahead, so it is
+    /// taken from |A∩B| as well. Absent unless the workers tell.
+    pub wasted_ns: Option<u64>,
+    /// |A∩B|, without wasted work.
     pub both_ns: u64,
     /// Part of the wall in which neither side is busy.
     pub neither_ns: u64,
@@ -166,6 +169,8 @@ struct Measured {
     is_childless: bool,
     has_children: bool,
     threads: Option<ThreadTimes>,
+    /// Part of the threads' busy time that was in vain, if they tell.
+    wasted: Option<f64>,
 }
 
 /// Returns `block.number` of the root, or of any span of the payload.
@@ -192,8 +197,10 @@ pub(crate) fn analyze_payload(
     derived_busy.extend(b.derived_busy);
     let either = Intervals::union(a.busy.as_slice().iter().chain(b.busy.as_slice()).copied());
     let wall_ns = either.hull().map_or(0, |(start, end)| end - start);
-    let (a_ns, b_ns) = (a.busy.total(), b.busy.total());
-    let both_ns = a_ns + b_ns - either.total();
+    let all_ns = a.busy.total() + b.busy.total() - either.total();
+    let wasted_ns = b.wasted.map(|share| ((b.busy.total() as f64 * share) as u64).min(all_ns));
+    let wasted = wasted_ns.unwrap_or_default();
+    let (a_ns, b_ns, both_ns) = (a.busy.total(), b.busy.total() - wasted, all_ns - wasted);
     let shorter = a_ns.min(b_ns);
     let overlap = ratio(both_ns, shorter);
     let waits = named(index, payload, std::slice::from_ref(&selection.wait));
@@ -203,12 +210,12 @@ pub(crate) fn analyze_payload(
     let tail_share = tail_ns.and_then(|tail| ratio(tail, payload_ns));
     let worth = {
         let (tail, threads) = (tail.map(|(start, end, _)| (start, end)), [a.threads, b.threads]);
-        Worth::of(&a.busy, &b.busy, &either, payload_ns, tail, threads)
+        Worth::of(&a.busy, &b.busy, &either, wasted, payload_ns, tail, threads)
     };
     let joined_ns = a.joined_ns + b.joined_ns;
     let sides = a.members.iter().chain(&b.members).map(|at| &index.spans[*at]);
     let mut doubts = doubts(sides, joined_ns, shorter);
-    if has_lost_workers(root, b_ns) {
+    if has_lost_workers(root, b.busy.total()) {
         doubts.push(Doubt::LostWorkers);
     }
     let a_by_name = by_name(index, &selection.a, &a.members);
@@ -227,6 +234,7 @@ pub(crate) fn analyze_payload(
         wall_ns,
         a_ns,
         b_ns,
+        wasted_ns,
         both_ns,
         neither_ns: wall_ns - either.total(),
         overlap,
@@ -297,9 +305,11 @@ fn measure(
     }
     let joined_ns = members.iter().map(|at| joined_ns(&index.spans[*at])).sum();
     let threads = thread_times(members.iter().map(|at| &index.spans[*at]));
+    let wasted = wasted_share(members.iter().map(|at| &index.spans[*at]));
     let is_childless = side.busy == Busy::Children && !any_children && whole_spans > 0;
     Measured {
         threads,
+        wasted,
         joined_ns,
         is_childless,
         has_children: side.busy == Busy::Children && any_children,
@@ -344,6 +354,18 @@ fn thread_times<'s>(spans: impl Iterator<Item = &'s Span> + Clone) -> Option<Thr
         busy_ns: sum.busy_ns + one.busy_ns,
         cpu_ns: sum.cpu_ns + one.cpu_ns,
     })
+}
+
+/// Returns the part of the busy time of a lane's threads that was in vain, in all processes.
+fn wasted_share<'s>(spans: impl Iterator<Item = &'s Span>) -> Option<f64> {
+    let (mut wasted, mut busy) = (0, 0);
+    for span in spans {
+        let number = |key| span.attribute(key).and_then(Attribute::as_u64);
+        let Some(ns) = number("threads.wasted_ns") else { continue };
+        wasted += ns;
+        busy += number("threads.busy_ns")?;
+    }
+    ratio(wasted, busy).map(|share| share.min(1.0))
 }
 
 /// Returns the times at which any child of the span runs. The result is never empty, as that would

@@ -60,6 +60,8 @@ pub struct Summary {
     pub a_ns: Option<Distribution>,
     /// Distribution of |B|.
     pub b_ns: Option<Distribution>,
+    /// Work of B whose results were thrown away; it is no part of |B|.
+    pub wasted_ns: Option<Distribution>,
     /// Delay of the start of B after the start of A.
     pub b_lag_ns: Option<Distribution>,
     /// Tail after the last transaction.

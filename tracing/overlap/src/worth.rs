@@ -51,21 +51,22 @@ pub struct Worth {
 }
 
 impl Worth {
-    /// Weighs the two sides of a payload of this length. `either` is their union, `tail` the time
-    /// from the end of side A to the end of the tail, `threads` are the times of each side's threads
-    /// if known.
+    /// Weighs the two sides of a payload of this length. `either` is their union, `wasted_ns` the
+    /// part of side B's time, while side A was busy, that was in vain, `tail` the time from the end
+    /// of side A to the end of the tail, `threads` are the times of each side's threads if known.
     pub(crate) fn of(
         a: &Intervals,
         b: &Intervals,
         either: &Intervals,
+        wasted_ns: u64,
         payload_ns: u64,
         tail: Option<(u64, u64)>,
         threads: [Option<ThreadTimes>; 2],
     ) -> Self {
         let wall = either.hull().map_or(0, |(start, end)| end - start);
-        let (a_ns, b_ns) = (a.total(), b.total());
+        let (a_ns, b_ns) = (a.total(), b.total() - wasted_ns);
         let (shorter, longer) = (a_ns.min(b_ns), a_ns.max(b_ns));
-        let saved_ns = a_ns + b_ns - either.total();
+        let saved_ns = a_ns + b.total() - either.total() - wasted_ns;
         let [a_cpu_ns, b_cpu_ns] = threads.map(|side| side.map(|times| times.cpu_ns));
         let (mut cpu_share, mut proved) = (None, None);
         if let [Some(a), Some(b)] = threads {
@@ -111,7 +112,7 @@ mod tests {
         threads: [Option<ThreadTimes>; 2],
     ) -> Worth {
         let either = Intervals::union(a.as_slice().iter().chain(b.as_slice()).copied());
-        Worth::of(a, b, &either, payload_ns, tail, threads)
+        Worth::of(a, b, &either, 0, payload_ns, tail, threads)
     }
 
     #[test]
@@ -134,6 +135,17 @@ mod tests {
             tail_waiting_ns: Some(10),
         };
         assert_eq!(worth, expected);
+    }
+
+    #[test]
+    fn wasted_work_is_worth_nothing() {
+        // A 0–60, B 40–80, of which 10 in vain: 10 of 30 hidden, and nothing else changes.
+        let (a, b) = (set(&[(0, 60)]), set(&[(40, 80)]));
+        let either = set(&[(0, 80)]);
+        let worth = Worth::of(&a, &b, &either, 10, 100, Some((60, 90)), [None; 2]);
+        assert_eq!((worth.reached, worth.weight), (Some(1.0 / 3.0), Some(0.3)));
+        assert_eq!((worth.saved_ns, worth.could_save_ns), (10, 20));
+        assert_eq!((worth.gain, worth.tail_busy_ns), (Some(90.0 / 80.0), Some(20)));
     }
 
     #[test]

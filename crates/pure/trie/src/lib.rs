@@ -58,7 +58,9 @@ pub use error::{Error, Malformed};
 pub use hashing::Scratch;
 pub use keccak::{Lanes, hash_batch};
 pub use list::{ListTrie, list_root};
-pub use range::{RangeFault, check_range, differing_children, leaves_in, node_at, path_to};
+pub use range::{
+    RangeFault, check_range, differing_children, key_after, leaves_in, node_at, path_to,
+};
 pub use shard::{AheadLimits, Counts, ShardTrie};
 pub use sparse::{AccountTrie, Blinded, Lookup, SparseTrie, StorageTrie};
 pub use whole::trie_root;

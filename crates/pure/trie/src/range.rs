@@ -9,6 +9,23 @@ use crate::{
 use std::collections::HashMap;
 use tandem_primitives::{B256, Bytes, EMPTY_TRIE_ROOT, keccak256};
 
+/// Returns the key after this one, `None` after the last.
+///
+/// ```
+/// use tandem_primitives::B256;
+/// use tandem_trie::key_after;
+///
+/// assert_eq!(key_after(&B256::left_padding_from(&[1, 0xff])), Some(B256::left_padding_from(&[2, 0])));
+/// assert_eq!(key_after(&B256::repeat_byte(0xff)), None);
+/// ```
+pub fn key_after(key: &B256) -> Option<B256> {
+    let at = key.iter().rposition(|byte| *byte != 0xff)?;
+    let mut next = *key;
+    next[at] += 1;
+    next[at + 1..].fill(0);
+    Some(next)
+}
+
 /// Returns the nodes from the top of a trie towards a key, as RLP. `node` reads the node at a path
 /// (one nibble per byte), `None` where there is none. Embedded nodes are part of their parents.
 ///

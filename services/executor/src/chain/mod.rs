@@ -33,6 +33,9 @@ use tandem_proto::{
 /// Number of refused blocks that stay hidden if storage-writer fails to drop them.
 const WITHHELD_MAX: usize = 64;
 
+/// Number of accounts that one call of storage-writer reads, so that no call takes long.
+const ACCOUNTS_TOGETHER: usize = 1024;
+
 /// Block that a call refers to (execution-apis, `BlockNumberOrTagOrHash`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockTag {
@@ -264,6 +267,25 @@ impl Chain {
     /// [`Error::StateUnavailable`], [`Error::UnknownBlock`], [`Error::Storage`].
     pub fn account(&self, tag: BlockTag, address: Address) -> Result<Option<Account>, Error> {
         self.view(tag)?.1.account(&keccak256(address))
+    }
+
+    /// Returns accounts in the same order, `None` for each that does not exist in that block's
+    /// state. Those that are not in memory are read in calls for many.
+    ///
+    /// # Errors
+    /// Same as [`Chain::account`].
+    pub fn accounts(
+        &self,
+        tag: BlockTag,
+        addresses: &[Address],
+    ) -> Result<Vec<Option<Account>>, Error> {
+        let view = self.view(tag)?.1;
+        let mut accounts = Vec::with_capacity(addresses.len());
+        for some in addresses.chunks(ACCOUNTS_TOGETHER) {
+            let hashes: Vec<_> = some.iter().map(keccak256).collect();
+            accounts.extend(view.accounts(&hashes)?);
+        }
+        Ok(accounts)
     }
 
     /// Returns the code of an account, empty if it has none.

@@ -1,6 +1,10 @@
 //! engine_newPayload: executes one block while its state root is computed.
 
-use super::{Engine, Verdict, base::Standing, overlap::Overlap};
+use super::{
+    Engine, Verdict,
+    base::Standing,
+    overlap::{Overlap, Work},
+};
 use crate::{
     ahead::{
         listed::Listed,
@@ -195,7 +199,7 @@ impl Engine {
         self.chain.withhold(block.id.hash);
         let access_list = executed.access_list.as_ref().map(|list| list.rlp().clone());
         let committed = self.commit(block, &executed.receipts, diff.clone(), access_list);
-        let mut work = Vec::new();
+        let mut work = Work::default();
         let verdict = self.await_state_root(block, parent, session, &diff, &mut work);
         let root_at = Instant::now();
         let overlap = Overlap::of(executing, work, unix_nanos());
@@ -410,7 +414,7 @@ impl Engine {
         parent: BlockId,
         session: Box<dyn ProofSession>,
         diff: &StateDiff,
-        work: &mut Vec<(u64, u64)>,
+        work: &mut Work,
     ) -> Result<(), Failure> {
         let span = info_span!("await_state_root", targets = Empty, walks = Empty, nodes = Empty);
         let _entered = span.enter();
@@ -461,13 +465,13 @@ fn moved(error: &Error) -> bool {
     )
 }
 
-/// Returns the state root that the workers computed. Appends the times at which they worked.
+/// Returns the state root that the workers computed. Adds the times at which they worked.
 pub(super) fn root(
     session: Box<dyn ProofSession>,
-    work: &mut Vec<(u64, u64)>,
+    work: &mut Work,
 ) -> Result<B256, multiproof::Error> {
     let answer = session.roots()?;
-    work.extend(answer.work);
+    work.add(answer.work, &answer.stats);
     let span = Span::current();
     span.record("targets", answer.stats.targets);
     span.record("walks", answer.stats.walks);

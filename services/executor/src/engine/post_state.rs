@@ -1,6 +1,6 @@
 //! State roots in receipts from before Byzantium.
 
-use super::{Engine, payload::root};
+use super::{Engine, overlap::Work, payload::root};
 use crate::block::execute::Failure;
 use std::sync::Arc;
 use tandem_chain::Receipt;
@@ -25,7 +25,7 @@ impl Engine {
             let mut session =
                 self.own_proof.begin(begin).map_err(|error| Failure::Internal(error.into()))?;
             steps[..=index].iter().for_each(|step| session.update(step.clone()));
-            let after = root(session, &mut Vec::new());
+            let after = root(session, &mut Work::default());
             self.own_proof.discard(partial.hash);
             receipt.post_state = Some(after.map_err(|error| Failure::Internal(error.into()))?);
         }

@@ -321,6 +321,34 @@ impl StateView {
         Some(Missing { base, epoch, values, generations, codes })
     }
 
+    /// Returns accounts, in the same order. Those that are not in memory are read in one call, and do
+    /// not go into the cache.
+    ///
+    /// # Errors
+    /// Same as [`StateReader`].
+    pub fn accounts(&self, hashes: &[B256]) -> Result<Vec<Option<Account>>, Error> {
+        let mut found = Vec::with_capacity(hashes.len());
+        let (mut request, mut places) = (ReadState::default(), Vec::new());
+        for (place, hash) in hashes.iter().enumerate() {
+            match self.find_account(hash)? {
+                Found::Here(account) => found.push(account),
+                Found::Below(..) => {
+                    request.accounts.push(*hash);
+                    places.push(place);
+                    found.push(None);
+                }
+            }
+        }
+        if !places.is_empty() {
+            // All of them are read at the same base.
+            let read = self.read(&self.base()?.0, &request)?.accounts;
+            for (place, account) in places.into_iter().zip(read) {
+                found[place] = account;
+            }
+        }
+        Ok(found)
+    }
+
     /// Reads a key that nobody foresaw, for a thread that waits for it.
     fn read_alone(&self, from: &B256, request: &ReadState) -> Result<StateValues, Error> {
         self.counters.count(Place::Alone);

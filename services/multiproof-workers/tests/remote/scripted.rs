@@ -69,7 +69,8 @@ pub fn roots(number: u64) -> ShardRoots {
     let node = |shard: Shard| (shard.nibble() != 3).then(|| vec![shard.nibble(); 40].into());
     let roots: Vec<_> = Shard::all().map(node).collect();
     let busy = Duration::from_nanos(5);
-    let stats = ProofStats { updates: number, targets: 2, walks: 3, nodes: 4, busy };
+    let wasted = Duration::from_nanos(2);
+    let stats = ProofStats { updates: number, targets: 2, walks: 3, nodes: 4, busy, wasted };
     ShardRoots {
         shards: ShardSet::ALL,
         roots: roots.try_into().unwrap(),

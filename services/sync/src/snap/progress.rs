@@ -132,15 +132,6 @@ pub fn last_key(part: usize) -> B256 {
     key
 }
 
-/// Returns the key after this one, `None` after the last.
-pub fn after(key: &B256) -> Option<B256> {
-    let at = key.iter().rposition(|byte| *byte != 0xff)?;
-    let mut next = *key;
-    next[at] += 1;
-    next[at + 1..].fill(0);
-    Some(next)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,9 +156,8 @@ mod tests {
         assert_eq!(first_key(0), B256::ZERO);
         assert_eq!(last_key(PARTS - 1), B256::repeat_byte(0xff));
         for part in 1..PARTS {
-            assert_eq!(after(&last_key(part - 1)), Some(first_key(part)));
+            assert_eq!(tandem_trie::key_after(&last_key(part - 1)), Some(first_key(part)));
         }
-        assert_eq!(after(&B256::repeat_byte(0xff)), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{
     ask::{Asker, Stale},
     check::{self, AccountRange, FoundAccount, SlotRange},
-    progress::{Progress, after, last_key},
+    progress::{Progress, last_key},
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::{
@@ -15,6 +15,7 @@ use tandem_proto::{
     snap::{DownloadedAccount, StatePart, StateRequest},
     storage::{self, StateDownloads},
 };
+use tandem_trie::key_after;
 use tokio::task::spawn_blocking;
 
 /// Size of an answer that is asked for.
@@ -59,7 +60,7 @@ impl Worker {
             let last = accounts.last().map(|(key, ..)| *key);
             // The last account may lie behind the part, where another worker gets it.
             accounts.retain(|(key, ..)| *key <= end);
-            let next = last.filter(|last| more && *last < end).and_then(|last| after(&last));
+            let next = last.filter(|last| more && *last < end).and_then(|last| key_after(&last));
             self.range(start, next, accounts).await?;
         }
         Ok(())
@@ -127,7 +128,7 @@ impl Worker {
         while !wanted.is_empty() {
             let ranges = self.slots(wanted.clone(), B256::ZERO).await?;
             let cut = ranges.last().and_then(|range| {
-                let from = after(&range.slots.last()?.0)?;
+                let from = key_after(&range.slots.last()?.0)?;
                 range.more.then_some((range.owner, from))
             });
             let root = wanted.drain(..ranges.len()).next_back().map(|(_, root)| root);
@@ -183,7 +184,7 @@ impl Worker {
             let end = range.slots.last().map(|(key, _)| *key);
             range.slots.retain(|(key, _)| *key <= last);
             let goes_on = range.more && end.is_some_and(|end| end < last);
-            start = end.filter(|_| goes_on).and_then(|end| after(&end));
+            start = end.filter(|_| goes_on).and_then(|end| key_after(&end));
             let upto = if goes_on { end.unwrap_or(last) } else { last };
             self.write_piece(owner, first, upto, range.slots).await?;
         }
@@ -282,7 +283,7 @@ mod tests {
             assert_eq!(pieces.first().unwrap().0, from);
             assert_eq!(pieces.last().unwrap().1, last);
             for pair in pieces.windows(2) {
-                assert_eq!(after(&pair[0].1), Some(pair[1].0));
+                assert_eq!(key_after(&pair[0].1), Some(pair[1].0));
             }
         }
     }

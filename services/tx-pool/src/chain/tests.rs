@@ -38,7 +38,7 @@ impl ChainReads for Blocks {
         Err(ChainError("a way has its ends".to_owned()))
     }
 
-    fn account(&self, _: B256, _: Address) -> Result<SenderAccount, ChainError> {
+    fn accounts(&self, _: B256, _: &[Address]) -> Result<Vec<SenderAccount>, ChainError> {
         Err(ChainError("a way needs no state".to_owned()))
     }
 

@@ -72,6 +72,15 @@ pub fn measure(setting: &Setting, report: &mut Report) {
             Ok(vec![Figure::new(&name, reached.p50, limit).note(note)])
         });
     }
+    for workers in ["1", "2", "4"] {
+        let name = format!("cluster with {workers} workers: part of the gain");
+        report.measure(&name, || {
+            let corpus = Corpus::load(&folder, usize::MAX)?;
+            let flags = vec!["--workers".to_owned(), workers.to_owned()];
+            let node = Node::start_cluster(&setting.tandem, &corpus.genesis, "", flags)?;
+            Run::on(&node, &corpus)?.shared(&name)
+        });
+    }
     report.measure("busy processors: processor / busy time", || {
         let run = beside_busy_threads(|| run("", None))?;
         let share = run.report.summary.cpu_share.context("no processor time")?;

@@ -36,16 +36,27 @@ impl Run {
         processors: Option<&str>,
     ) -> anyhow::Result<Self> {
         let node = Node::start_on(processors, &setting.tandem, &corpus.genesis, config)?;
-        let mut times = corpus.replay(&node, GAP)?;
-        let text = node.traces()?;
-        let input = read("the node", text.as_bytes());
+        Self::on(&node, corpus)
+    }
+
+    /// Replays the corpus on a node that has just started, and reads the rings of its processes.
+    ///
+    /// # Errors
+    /// As for [`Self::of`].
+    pub fn on(node: &Node, corpus: &Corpus) -> anyhow::Result<Self> {
+        let mut times = corpus.replay(node, GAP)?;
+        let (mut input, mut bytes) = (Input::default(), 0);
+        for text in node.traces()? {
+            bytes += text.len();
+            input.merge(read("the node", text.as_bytes()));
+        }
         ensure!(input.problems.is_empty(), "{:?}", input.problems.lines());
         let counted = times.len() - WARMUP.min(times.len() / 2);
         let report = analyze_with(input.clone(), options(counted));
         ensure!(report.payloads.len() == counted, "{} payloads", report.payloads.len());
         let mut spans: Vec<_> = report.payloads.iter().map(|one| one.spans as f64).collect();
         spans.sort_by(f64::total_cmp);
-        let bytes = text.len() / times.len();
+        bytes /= times.len();
         let times = times.split_off(times.len() - counted);
         Ok(Self { input, report, times, spans, bytes })
     }
@@ -76,6 +87,23 @@ impl Run {
             stated("spans a payload, most", quantile(&self.spans, 1.0))?,
             stated("bytes a payload, OTLP/JSON", Some(self.bytes as f64))?,
         ])
+    }
+
+    /// Returns the part of the gain, and the largest over the mean busy time of the workers. They
+    /// have no limits.
+    ///
+    /// # Errors
+    /// If no payload has work on both sides.
+    pub fn shared(&self, name: &str) -> anyhow::Result<Vec<Figure>> {
+        let summary = &self.report.summary;
+        let reached = summary.reached.context("no payload with both sides")?;
+        let note = format!("{}; {}", self.verdict(), self.words());
+        let reached = Figure::new(name, reached.p50, Limit::None).note(note);
+        let imbalance = summary.imbalance.map(|imbalance| {
+            let name = name.replace("part of the gain", "largest / mean busy time");
+            Figure::new(name, imbalance.p50, Limit::None)
+        });
+        Ok([reached].into_iter().chain(imbalance).collect())
     }
 
     /// Returns the number of payloads with this verdict.

@@ -243,11 +243,11 @@ fn shard_set() -> impl Strategy<Value = ShardSet> {
 pub fn answer() -> impl Strategy<Value = SessionAnswer> {
     let root = option::of(rlp().prop_map(Bytes::from));
     let roots = proptest::array::uniform16(root);
-    let roots = (shard_set(), roots, any::<[u64; 5]>()).prop_map(|(shards, mut roots, counts)| {
+    let roots = (shard_set(), roots, any::<[u64; 6]>()).prop_map(|(shards, mut roots, counts)| {
         ShardSet::ALL.difference(shards).iter().for_each(|shard| roots[shard.index()] = None);
-        let [updates, targets, walks, nodes, busy] = counts;
-        let busy = Duration::from_nanos(busy);
-        let stats = ProofStats { updates, targets, walks, nodes, busy };
+        let [updates, targets, walks, nodes, busy, wasted] = counts;
+        let [busy, wasted] = [busy, wasted].map(Duration::from_nanos);
+        let stats = ProofStats { updates, targets, walks, nodes, busy, wasted };
         // Distances that a sum of 64 bits holds.
         let work = vec![(nodes >> 2, nodes >> 1), (nodes, nodes)];
         ShardRoots { shards, roots, stats, work }

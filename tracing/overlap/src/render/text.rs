@@ -81,6 +81,7 @@ fn write_distributions(out: &mut String, report: &Report) -> fmt::Result {
     line("payload", summary.payload_ns, millis)?;
     line("A  busy", summary.a_ns, millis)?;
     line("B  busy", summary.b_ns, millis)?;
+    line("  wasted beside it", summary.wasted_ns, millis)?;
     line("B / A", summary.b_per_a, two_digits)?;
     line("workers  largest / mean", summary.imbalance, two_digits)?;
     line("weight  min / payload", summary.weight, percent)?;

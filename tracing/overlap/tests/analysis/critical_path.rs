@@ -126,3 +126,29 @@ fn imbalance_is_the_largest_over_the_mean_of_all_processes() {
     assert_eq!(imbalance(vec![lane(3, [1, 20, 20])]), None, "one worker is balanced");
     assert_eq!(imbalance(vec![]), None);
 }
+
+#[test]
+fn wasted_work_of_all_processes_is_no_part_of_the_overlap() {
+    let lane = |id, at: (u64, u64), wasted: Option<i64>| {
+        let mut piece = busy(id, 1, "state root, while executing", at, &[at]);
+        let own = [("threads.busy_ns", Some(60_000)), ("threads.wasted_ns", wasted)];
+        let own = own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        piece.attributes.extend(own.map(|(key, value)| (key, Attribute::Int(value))));
+        piece
+    };
+    let analyzed = |wasted: [Option<i64>; 2]| {
+        let one = report(vec![
+            span(1, 0, "on_new_payload", 0, 100 * US),
+            busy(2, 1, "payload processor", (0, 60), &[(0, 60)]),
+            lane(3, (20, 60), wasted[0]),
+            lane(4, (60, 80), wasted[1]),
+        ]);
+        let one = &one.payloads[0];
+        (one.wasted_ns.map(|ns| ns / US), one.b_ns / US, one.both_ns / US, one.neither_ns / US)
+    };
+    assert_eq!(analyzed([None, None]), (None, 60, 40, 0));
+    // A tenth of what the threads of both processes did was in vain: 6 of 60, and of the 40 hidden.
+    assert_eq!(analyzed([Some(12_000), Some(0)]), (Some(6), 54, 34, 0));
+    assert_eq!(analyzed([Some(12_000), None]), (Some(12), 48, 28, 0), "the process that tells");
+    assert_eq!(analyzed([Some(60_000), Some(60_000)]), (Some(40), 20, 0, 0), "what was hidden");
+}

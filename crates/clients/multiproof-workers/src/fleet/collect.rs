@@ -47,6 +47,7 @@ impl CollectedRoots {
         self.stats.walks += answer.stats.walks;
         self.stats.nodes += answer.stats.nodes;
         self.stats.busy += answer.stats.busy;
+        self.stats.wasted += answer.stats.wasted;
         self.work.extend_from_slice(&answer.work);
     }
 
