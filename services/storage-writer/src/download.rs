@@ -12,6 +12,7 @@ use crate::{
     body,
     chain::Chain,
     meta,
+    node_runs::NodeRuns,
     persist::{Message, Persister},
     rebuild::{Built, Sink, rebuild_all},
     service::{StorageWriter, stopped},
@@ -32,7 +33,6 @@ use tandem_store::{
         Transactions,
     },
 };
-use tandem_trie::key_after;
 use tracing::info;
 
 /// Size in bytes at which a batch is written.
@@ -288,10 +288,19 @@ fn delete_other_storage(
             continue;
         }
         // The slots of this account were replaced by themselves.
-        let Some(next) = key_after(&owner) else { break };
+        let Some(next) = after(&owner) else { break };
         old.seek(next.as_slice());
     }
     Ok(())
+}
+
+/// Returns the key after this one, `None` after the last.
+fn after(key: &B256) -> Option<B256> {
+    let at = key.iter().rposition(|byte| *byte != 0xff)?;
+    let mut next = *key;
+    next[at] += 1;
+    next[at + 1..].fill(0);
+    Some(next)
 }
 
 impl Persister {
@@ -334,12 +343,15 @@ impl Persister {
 
 /// Builds all tries from the flat state, and deletes slots without an account.
 fn build_tries(store: &Store) -> Result<Built, Error> {
-    clear::<AccountTrie>(store)?;
-    clear::<StorageTrie>(store)?;
+    store.clear::<AccountTrie>(&[], &[])?;
+    store.clear::<StorageTrie>(&[], &[])?;
     let built = rebuild_all(
         &store.view(),
-        || Nodes { store, batch: store.batch() },
-        |nodes| Ok(store.write(nodes.batch, Durability::Process)?),
+        || Tries { store, nodes: NodeRuns::new(store), orphans: store.batch() },
+        |tries| {
+            tries.nodes.finish()?;
+            Ok(store.write(tries.orphans, Durability::Process)?)
+        },
     )?;
     let mut batch = store.batch();
     if let Some(rlp) = &built.node {
@@ -349,44 +361,17 @@ fn build_tries(store: &Store) -> Result<Built, Error> {
     Ok(built)
 }
 
-fn clear<T: Table>(store: &Store) -> Result<(), Error> {
-    let view = store.view();
-    let mut old = view.cursor::<T>(&[]);
-    let mut batch = store.batch();
-    while let Some((key, _)) = old.entry()? {
-        batch.delete_raw::<T>(key);
-        if batch.byte_len() >= BATCH_BYTES {
-            let full = std::mem::replace(&mut batch, store.batch());
-            store.write(full, Durability::Process)?;
-        }
-        old.advance();
-    }
-    Ok(store.write(batch, Durability::Process)?)
-}
-
-/// Writer of the nodes of one shard.
-struct Nodes<'s> {
+/// Receiver of the tries of one shard.
+struct Tries<'s> {
     store: &'s Store,
-    batch: Batch<'s>,
+    nodes: NodeRuns<'s>,
+    /// Deletions of slots without an account.
+    orphans: Batch<'s>,
 }
 
-impl Nodes<'_> {
-    fn write_when_full(&mut self) -> Result<(), Error> {
-        if self.batch.byte_len() < BATCH_BYTES {
-            return Ok(());
-        }
-        let full = std::mem::replace(&mut self.batch, self.store.batch());
-        Ok(self.store.write(full, Durability::Process)?)
-    }
-}
-
-impl Sink for Nodes<'_> {
+impl Sink for Tries<'_> {
     fn node(&mut self, owner: Option<B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error> {
-        match owner {
-            None => self.batch.put::<AccountTrie>(path, rlp),
-            Some(owner) => self.batch.put::<StorageTrie>((owner, path), rlp),
-        }
-        self.write_when_full()
+        self.nodes.node(owner, path, rlp)
     }
 
     fn account(&mut self, address_hash: B256, account: &Account) -> Result<(), Error> {
@@ -397,12 +382,16 @@ impl Sink for Nodes<'_> {
         Ok(())
     }
 
-    fn storage_done(&mut self, _: B256) -> Result<(), Error> {
-        Ok(())
+    fn storage_done(&mut self, owner: B256) -> Result<(), Error> {
+        self.nodes.storage_done(owner)
     }
 
     fn orphan(&mut self, owner: B256, slot: B256) -> Result<(), Error> {
-        self.batch.delete::<Slots>((owner, slot));
-        self.write_when_full()
+        self.orphans.delete::<Slots>((owner, slot));
+        if self.orphans.byte_len() < BATCH_BYTES {
+            return Ok(());
+        }
+        let full = std::mem::replace(&mut self.orphans, self.store.batch());
+        Ok(self.store.write(full, Durability::Process)?)
     }
 }

@@ -68,6 +68,17 @@ pub enum Error {
         /// Hash of its genesis block.
         have: B256,
     },
+    /// Another state was being loaded into the data directory.
+    #[error(
+        "{path} has part of another state ({have}): continue with the same options, or remove it",
+        path = path.display()
+    )]
+    OtherLoad {
+        /// Path of the unfinished database.
+        path: PathBuf,
+        /// Plan of that state.
+        have: String,
+    },
     /// The file system failed.
     #[error("{context} {path}: {source}", path = path.display())]
     Io {
@@ -98,6 +109,7 @@ impl Error {
             Self::Genesis(_)
             | Self::OtherGenesis { .. }
             | Self::IsCopy { .. }
+            | Self::OtherLoad { .. }
             | Self::Io { .. } => false,
         }
     }

@@ -11,6 +11,7 @@ use crate::{
     config::database_path,
     genesis::{self, Entry, GenesisFile},
     meta,
+    node_runs::NodeRuns,
     rebuild::{Built, Sink, rebuild_all},
 };
 use flate2::bufread::MultiGzDecoder;
@@ -29,9 +30,7 @@ use tandem_primitives::{Account, B256, BlockId, keccak256};
 use tandem_proto::storage::{BlockRecord, Forkchoice};
 use tandem_store::{
     Batch, Durability, Options, Store,
-    tables::{
-        AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Receipts, Slots, StorageTrie,
-    },
+    tables::{AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Receipts, Slots},
 };
 
 /// Size in bytes at which a batch of the bulk load is written.
@@ -113,32 +112,44 @@ fn create(
     datadir: &Path,
     fill: impl FnOnce(&Store) -> Result<Initialized, Error>,
 ) -> Result<Initialized, Error> {
-    let path = database_path(datadir);
     fs::create_dir_all(datadir).map_err(|source| io_error("create", datadir, source))?;
     let unfinished = datadir.join("db.unfinished");
     Store::destroy(&unfinished)?;
     let store = Store::create(&unfinished, &Options::default())?;
-    let built = fill(&store).and_then(|initialized| {
-        store.flush()?;
-        Acknowledged::begin(&store, initialized.genesis)?;
-        Ok(initialized)
-    });
-    drop(store);
-    let initialized = match built {
-        Ok(initialized) => initialized,
+    let built = fill(&store);
+    let sealed = match built {
+        Ok(initialized) => {
+            seal(store, datadir, &unfinished, initialized.genesis).map(|()| initialized)
+        }
         Err(error) => {
-            // The error at hand says more than one about a failed removal.
-            let _ = Store::destroy(&unfinished);
-            return Err(error);
+            drop(store);
+            Err(error)
         }
     };
+    if sealed.is_err() {
+        // The error at hand says more than one about a failed removal.
+        let _ = Store::destroy(&unfinished);
+    }
+    sealed
+}
+
+/// Writes everything of a new database to disk, closes it, and gives it its name.
+pub fn seal(
+    store: Store,
+    datadir: &Path,
+    unfinished: &Path,
+    genesis: BlockId,
+) -> Result<(), Error> {
+    store.flush()?;
+    Acknowledged::begin(&store, genesis)?;
+    drop(store);
+    let path = database_path(datadir);
     if path.exists() {
         fs::remove_dir(&path).map_err(|source| io_error("remove", &path, source))?;
     }
-    fs::rename(&unfinished, &path).map_err(|source| io_error("rename", &unfinished, source))?;
+    fs::rename(unfinished, &path).map_err(|source| io_error("rename", unfinished, source))?;
     let directory = File::open(datadir).and_then(|directory| directory.sync_all());
-    directory.map_err(|source| io_error("sync", datadir, source))?;
-    Ok(initialized)
+    directory.map_err(|source| io_error("sync", datadir, source))
 }
 
 /// Creates the database of a data directory with the genesis block of another database, as a copy of
@@ -148,8 +159,7 @@ fn create(
 /// [`Error::Genesis`] when the block does not fit the configuration; [`Error::Io`] and the errors of
 /// the store, also when there is a database.
 pub fn init_copy(datadir: &Path, genesis_json: &str, genesis: &BlockRecord) -> Result<(), Error> {
-    let spec = ChainSpec::from_genesis_json(genesis_json)
-        .map_err(|error| Error::Genesis(error.to_string()))?;
+    let spec = chain_spec(genesis_json)?;
     let header = body::decode_header(&genesis.header)?;
     let expected = keccak256(alloy_rlp::encode(spec.genesis_header(header.state_root)));
     if keccak256(&genesis.header) != expected || genesis.id != BlockId::new(header.number, expected)
@@ -210,7 +220,7 @@ impl StorageWriter {
     }
 }
 
-fn io_error(context: &'static str, path: &Path, source: io::Error) -> Error {
+pub fn io_error(context: &'static str, path: &Path, source: io::Error) -> Error {
     Error::Io { context, path: path.to_owned(), source }
 }
 
@@ -261,16 +271,25 @@ fn build<P: FnMut(Progress) + Send>(
         write_when_full(store, &mut batch)
     })?;
     store.write(batch, Durability::Memory)?;
-    let spec = ChainSpec::from_genesis_json(&file.json)
-        .map_err(|error| Error::Genesis(error.to_string()))?;
+    // A faulty configuration is found before the tries are built.
+    chain_spec(&file.json)?;
     let built = build_tries(store, &file, progress)?;
     if built.accounts != file.accounts || built.slots != file.slots {
         return Err(Error::Genesis("alloc names an account or a slot twice".to_owned()));
     }
     progress(Progress::Flushing);
     store.flush()?;
+    put_genesis(store, file.json, file.alloc_digest, &built)
+}
 
-    let header = spec.genesis_header(built.root);
+/// Writes the genesis block over a state whose tries are there except for the root node.
+pub fn put_genesis(
+    store: &Store,
+    json: String,
+    alloc_digest: B256,
+    built: &Built,
+) -> Result<Initialized, Error> {
+    let header = chain_spec(&json)?.genesis_header(built.root);
     let header_rlp = alloy_rlp::encode(&header);
     let id = BlockId::new(header.number, keccak256(&header_rlp));
     // The body has no transactions, no ommers, and from Shanghai on no withdrawals.
@@ -279,14 +298,18 @@ fn build<P: FnMut(Progress) + Send>(
         None => &[0xc2, 0xc0, 0xc0],
     };
     let mut batch = store.batch();
-    if let Some(rlp) = built.node {
-        batch.put::<AccountTrie>(&[], &rlp);
+    if let Some(rlp) = &built.node {
+        batch.put::<AccountTrie>(&[], rlp);
     }
     put_genesis_block(&mut batch, id, &header_rlp, body);
-    let GenesisFile { json, alloc_digest, accounts, slots } = file;
     meta::put_genesis(&mut batch, &meta::Genesis { id, json, alloc_digest });
     store.write(batch, Durability::Disk)?;
+    let Built { accounts, slots, .. } = *built;
     Ok(Initialized { genesis: id, already: false, accounts, slots })
+}
+
+fn chain_spec(json: &str) -> Result<ChainSpec, Error> {
+    ChainSpec::from_genesis_json(json).map_err(|error| Error::Genesis(error.to_string()))
 }
 
 fn write_when_full<'s>(store: &'s Store, batch: &mut Batch<'s>) -> Result<(), Error> {
@@ -310,8 +333,8 @@ fn build_tries(
     };
     let built = rebuild_all(
         &store.view(),
-        || Writer { store, batch: store.batch(), done: &done, report: &report },
-        |writer| Ok(store.write(writer.batch, Durability::Memory)?),
+        || Writer { nodes: NodeRuns::new(store), done: &done, report: &report },
+        |writer| writer.nodes.finish(),
     )?;
     report(built.accounts);
     Ok(built)
@@ -319,19 +342,14 @@ fn build_tries(
 
 /// Writer of the nodes of one shard.
 struct Writer<'s, R: Fn(u64)> {
-    store: &'s Store,
-    batch: Batch<'s>,
+    nodes: NodeRuns<'s>,
     done: &'s AtomicU64,
     report: &'s R,
 }
 
 impl<R: Fn(u64)> Sink for Writer<'_, R> {
     fn node(&mut self, owner: Option<B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error> {
-        match owner {
-            None => self.batch.put::<AccountTrie>(path, rlp),
-            Some(owner) => self.batch.put::<StorageTrie>((owner, path), rlp),
-        }
-        write_when_full(self.store, &mut self.batch)
+        self.nodes.node(owner, path, rlp)
     }
 
     fn account(&mut self, _: B256, _: &Account) -> Result<(), Error> {
@@ -342,8 +360,8 @@ impl<R: Fn(u64)> Sink for Writer<'_, R> {
         Ok(())
     }
 
-    fn storage_done(&mut self, _: B256) -> Result<(), Error> {
-        Ok(())
+    fn storage_done(&mut self, owner: B256) -> Result<(), Error> {
+        self.nodes.storage_done(owner)
     }
 
     fn orphan(&mut self, owner: B256, slot: B256) -> Result<(), Error> {

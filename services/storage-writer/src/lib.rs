@@ -52,8 +52,10 @@ mod health;
 mod init;
 mod kept;
 mod load;
+mod maintenance;
 mod meta;
 pub mod metrics;
+mod node_runs;
 mod overlay;
 mod persist;
 mod ranges;
@@ -62,6 +64,7 @@ mod replay;
 mod rewind;
 mod service;
 mod shared;
+mod state_load;
 pub mod verify;
 mod walk;
 
@@ -70,8 +73,11 @@ pub use config::Config;
 pub use error::Error;
 pub use genesis::{Entry as GenesisEntry, GenesisFile, read as read_genesis};
 pub use init::{Initialized, Progress, has_database, init, init_copy, remove_database};
+pub use maintenance::{compact_tables, copy_database, table_names, table_shapes};
 pub use metrics::describe_all as describe_metrics;
 pub use service::{Deps, StorageWriter};
+pub use state_load::{ShardLoad, StateLoad, load_plan};
+pub use tandem_store::{Compaction, Sorter, TableShape};
 pub use verify::{Difference, NodeFault, Report, repair, verify};
 
 /// Codecs of the database's records, for tests that feed them damaged bytes.

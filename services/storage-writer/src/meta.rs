@@ -13,6 +13,7 @@ const FORKCHOICE: &str = "forkchoice";
 const EPOCH: &str = "epoch";
 const GRANT: &str = "grant";
 const DOWNLOAD: &str = "download";
+const STATE_LOAD: &str = "state_load";
 
 fn required<T>(
     view: &View<'_>,
@@ -72,6 +73,15 @@ pub fn put_download(batch: &mut Batch<'_>, progress: &[u8]) {
 
 pub fn delete_download(batch: &mut Batch<'_>) {
     batch.delete::<Meta>(DOWNLOAD);
+}
+
+/// Returns the progress of the load that makes or made the state; `None` if there was none.
+pub fn state_load(view: &View<'_>) -> Result<Option<Bytes>, Error> {
+    Ok(view.get::<Meta>(STATE_LOAD)?)
+}
+
+pub fn put_state_load(batch: &mut Batch<'_>, record: &[u8]) {
+    batch.put::<Meta>(STATE_LOAD, record);
 }
 
 /// Chain that the database was made for.

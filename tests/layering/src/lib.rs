@@ -39,10 +39,11 @@ fn may_import(from: &str, to: &str) -> bool {
         "tracing/overlap" => to == "crates/pure/verdict",
         "services/cluster" => to != "cli" && !to.starts_with("tests/"),
         "cli" => {
-            let tools = to.starts_with("tracing/") || to == "tools/conformance";
+            let tools = to.starts_with("tracing/") || to.starts_with("tools/");
             // The tools of the CLI receive the events and make the calls.
             to.starts_with("services/") || client || to == "proto" || tools || pure || kit
         }
+        "tools/bloat" => to == "services/storage-writer" || pure,
         "tools/conformance" => {
             let called = to.starts_with("services/") || to == "proto";
             called || to == "tracing/telemetry" || pure || kit

@@ -30,6 +30,9 @@ pub enum Error {
         /// Newest version that this build reads.
         supported: u32,
     },
+    /// There is no table with this name.
+    #[error("unknown table `{0}`")]
+    UnknownTable(String),
     /// A record cannot be decoded.
     #[error("malformed record in table {table}, key 0x{key}")]
     Malformed {

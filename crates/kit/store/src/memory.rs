@@ -4,7 +4,7 @@
 //! still holds. So both are cheap at any size, and a database that lives for one test costs nothing
 //! to make.
 
-use crate::{Table, tables};
+use crate::{Table, tables, tables::index_of};
 use imbl::OrdMap;
 use parking_lot::RwLock;
 use std::{
@@ -157,29 +157,4 @@ fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix[..=last].to_vec();
     end[last] += 1;
     Some(end)
-}
-
-/// Returns the index of a table in [`tables::ALL`].
-fn index_of<T: Table>() -> usize {
-    const {
-        let mut index = 0;
-        while !equal(tables::ALL[index].0.as_bytes(), T::NAME.as_bytes()) {
-            index += 1;
-        }
-        index
-    }
-}
-
-const fn equal(left: &[u8], right: &[u8]) -> bool {
-    if left.len() != right.len() {
-        return false;
-    }
-    let mut index = 0;
-    while index < left.len() {
-        if left[index] != right[index] {
-            return false;
-        }
-        index += 1;
-    }
-    true
 }

@@ -26,6 +26,10 @@ pub struct Options {
     /// database anyway.
     #[serde(skip, default = "yes")]
     pub verify_logs: bool,
+    /// Whether compactions start by themselves. Turn it off only to look at a database without changing
+    /// its files.
+    #[serde(skip, default = "yes")]
+    pub auto_compaction: bool,
 }
 
 fn yes() -> bool {
@@ -40,6 +44,7 @@ impl Default for Options {
             background_threads: 2,
             time_statistics: false,
             verify_logs: true,
+            auto_compaction: true,
         }
     }
 }

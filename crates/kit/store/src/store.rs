@@ -7,7 +7,7 @@ use crate::{
 };
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, FlushOptions, SingleThreaded,
-    WriteBatch, WriteOptions,
+    WriteBatch, WriteOptions, checkpoint::Checkpoint,
 };
 use std::{
     path::{Path, PathBuf},
@@ -62,6 +62,8 @@ pub(crate) enum Backend {
     Rocks {
         db: Db,
         options: rocksdb::Options,
+        /// Options of each table, in the order of [`tables::ALL`].
+        families: Vec<rocksdb::Options>,
         path: PathBuf,
     },
     Memory(Memory),
@@ -154,16 +156,27 @@ impl Store {
 
     fn open_with(path: &Path, options: &Options, database: rocksdb::Options) -> Result<Self> {
         let cache = options.cache();
-        let families = tables::ALL
+        let tuned = |(_, tuning): &tables::Entry| {
+            let mut family = tuning.column_family(&cache);
+            family.set_disable_auto_compactions(!options.auto_compaction);
+            family
+        };
+        let families: Vec<rocksdb::Options> = tables::ALL.iter().map(tuned).collect();
+        let descriptors = tables::ALL
             .iter()
-            .map(|(name, tuning)| ColumnFamilyDescriptor::new(*name, tuning.column_family(&cache)));
-        match Db::open_cf_descriptors(&database, path, families) {
+            .zip(&families)
+            .map(|((name, _), family)| ColumnFamilyDescriptor::new(*name, family.clone()));
+        match Db::open_cf_descriptors(&database, path, descriptors) {
             Ok(db) => {
+                Self::remove_unfinished_runs(path)?;
                 let path = path.to_owned();
                 // Recovery has written the content of the log to files.
                 let synced = AtomicU64::new(db.latest_sequence_number());
                 let writes = WriteState { synced, ..WriteState::default() };
-                Ok(Self { backend: Backend::Rocks { db, options: database, path }, writes })
+                Ok(Self {
+                    backend: Backend::Rocks { db, options: database, families, path },
+                    writes,
+                })
             }
             Err(error) if is_lock_error(&error) => Err(Error::Locked(path.to_owned())),
             Err(error) => Err(error.into()),
@@ -190,6 +203,16 @@ impl Store {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Copies the database into a directory that does not exist. Files that never change are shared by
+    /// hard links if both are on one volume. Does nothing for a database in memory.
+    ///
+    /// # Errors
+    /// [`Error::Database`], also if the directory exists.
+    pub fn copy_to(&self, path: &Path) -> Result<()> {
+        let Backend::Rocks { db, .. } = &self.backend else { return Ok(()) };
+        Ok(Checkpoint::new(db)?.create_checkpoint(path)?)
     }
 
     /// Returns the directory of the database; `None` if it is in memory.

@@ -249,8 +249,11 @@ impl Table for Slots {
 /// others with versions 3 and 4. Opening it adds them.
 pub(crate) const ADDED: [&str; 4] = [Proven::NAME, Kept::NAME, AccessLists::NAME, StateDiffs::NAME];
 
-/// Name and tuning of every table, for opening.
-pub(crate) const ALL: [(&str, Tuning); 17] = [
+/// Name and tuning of a table.
+pub(crate) type Entry = (&'static str, Tuning);
+
+/// All tables, for opening.
+pub(crate) const ALL: [Entry; 17] = [
     entry::<Headers>(),
     entry::<Bodies>(),
     entry::<Receipts>(),
@@ -270,6 +273,31 @@ pub(crate) const ALL: [(&str, Tuning); 17] = [
     entry::<Meta>(),
 ];
 
-const fn entry<T: Table>() -> (&'static str, Tuning) {
+const fn entry<T: Table>() -> Entry {
     (T::NAME, T::TUNING)
+}
+
+/// Returns the index of a table in [`ALL`].
+pub(crate) fn index_of<T: Table>() -> usize {
+    const {
+        let mut index = 0;
+        while !equal(ALL[index].0.as_bytes(), T::NAME.as_bytes()) {
+            index += 1;
+        }
+        index
+    }
+}
+
+const fn equal(left: &[u8], right: &[u8]) -> bool {
+    if left.len() != right.len() {
+        return false;
+    }
+    let mut index = 0;
+    while index < left.len() {
+        if left[index] != right[index] {
+            return false;
+        }
+        index += 1;
+    }
+    true
 }

@@ -18,3 +18,4 @@ mod ranges;
 #[path = "../common/readers.rs"]
 mod readers;
 mod small_disk;
+mod state_load;

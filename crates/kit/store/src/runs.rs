@@ -1,0 +1,234 @@
+//! Bulk loads past log and memtables: records in key order become sorted files, which a table takes
+//! over all at once.
+
+use crate::{
+    Durability, Error, Result, Sorter, Store, Table,
+    memory::{Memory, MemoryBatch},
+    store::{Backend, Db, family_of},
+    tables::index_of,
+};
+use rocksdb::{IngestExternalFileOptions, SstFileWriter};
+use std::{
+    fs,
+    marker::PhantomData,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// Start of the names of files in the folder of the database that are not part of it yet. RocksDB leaves
+/// files alone whose names it does not know.
+const PREFIX: &str = "run-";
+
+/// Bytes that are more than any key has: a hash and a path of 64 nibbles.
+const KEY_LEN_MAX: usize = 128;
+
+/// Bytes at which a file is closed and the next one begun; as large as those of compactions.
+const FILE_BYTES: u64 = 64 << 20;
+
+/// Records between two looks at the size of the file.
+const LOOK_EVERY: u64 = 256;
+
+/// Number of the next file of this process.
+static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
+
+/// Writer of records of one table in strictly ascending order of their keys. The table has none of
+/// them before [`SortedRun::finish`], and all of them afterwards. A run that is dropped leaves nothing.
+pub struct SortedRun<'s, T: Table> {
+    target: Target<'s>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    table: PhantomData<T>,
+}
+
+enum Target<'s> {
+    Rocks(Files<'s>),
+    Memory { memory: &'s Memory, writes: MemoryBatch, last: Option<Vec<u8>> },
+}
+
+struct Files<'s> {
+    db: &'s Db,
+    options: &'s rocksdb::Options,
+    directory: PathBuf,
+    open: Option<SstFileWriter<'s>>,
+    /// Records in the open file.
+    records: u64,
+    /// All files, the open one last. They are removed when this is dropped.
+    paths: Vec<PathBuf>,
+}
+
+impl<T: Table> std::fmt::Debug for SortedRun<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SortedRun").field("table", &T::NAME).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Begins a bulk load of a table.
+    pub fn sorted_run<T: Table>(&self) -> SortedRun<'_, T> {
+        let target = match &self.backend {
+            Backend::Rocks { db, families, path, .. } => Target::Rocks(Files {
+                db,
+                options: &families[index_of::<T>()],
+                directory: path.clone(),
+                open: None,
+                records: 0,
+                paths: Vec::new(),
+            }),
+            Backend::Memory(memory) => {
+                Target::Memory { memory, writes: MemoryBatch::default(), last: None }
+            }
+        };
+        SortedRun { target, key: Vec::new(), value: Vec::new(), table: PhantomData }
+    }
+}
+
+impl Store {
+    /// Creates a sorter that holds about `bytes_max` bytes, and writes what is beyond to the volume of
+    /// the database. For a database in memory, it holds everything.
+    pub fn sorter(&self, bytes_max: usize) -> Sorter {
+        match &self.backend {
+            Backend::Rocks { path, .. } => Sorter::new(path, bytes_max),
+            Backend::Memory(_) => Sorter::new(Path::new(""), usize::MAX),
+        }
+    }
+
+    /// Removes all records whose keys start with anything from `first` to `last`; both have the same
+    /// length, and empty ones mean the whole table. Files of which nothing is left go at once. The
+    /// records vanish from snapshots too. Not atomic: a process that dies may leave a part.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn clear<T: Table>(&self, first: &[u8], last: &[u8]) -> Result<()> {
+        // No key is this long.
+        let end = [last, &[0xff; KEY_LEN_MAX]].concat();
+        let is_empty = self.view().range::<T>(first, Some(&end)).entry()?.is_none();
+        if is_empty {
+            return Ok(());
+        }
+        match &self.backend {
+            Backend::Rocks { db, .. } => {
+                let family = family_of::<T>(db);
+                db.delete_file_in_range_cf(family, first, &end)?;
+                db.delete_range_cf(family, first, end.as_slice())?;
+                db.compact_range_cf(family, Some(first), Some(&end));
+                Ok(())
+            }
+            Backend::Memory(_) => {
+                let view = self.view();
+                let mut records = view.range::<T>(first, Some(&end));
+                let mut batch = self.batch();
+                while let Some((key, _)) = records.entry()? {
+                    batch.delete_raw::<T>(key);
+                    records.advance();
+                }
+                self.write(batch, Durability::Memory)
+            }
+        }
+    }
+
+    /// Removes files that an earlier process wrote and did not finish.
+    pub(crate) fn remove_unfinished_runs(database: &Path) -> Result<()> {
+        let failed = |source| Error::Io { context: "list", path: database.to_owned(), source };
+        for entry in fs::read_dir(database).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            if name.is_some_and(|name| name.starts_with(PREFIX)) {
+                let removed = fs::remove_file(&path);
+                removed.map_err(|source| Error::Io { context: "remove", path, source })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Table> SortedRun<'_, T> {
+    /// Adds a record.
+    ///
+    /// # Errors
+    /// [`Error::Database`] if the key is not above the last one, or a file cannot be written.
+    pub fn put(&mut self, key: T::Key<'_>, value: T::Write<'_>) -> Result<()> {
+        self.key.clear();
+        self.value.clear();
+        T::encode_key(key, &mut self.key);
+        T::encode_value(value, &mut self.value);
+        match &mut self.target {
+            Target::Rocks(files) => files.put(&self.key, &self.value),
+            Target::Memory { writes, last, .. } => {
+                if last.as_ref().is_some_and(|last| *last >= self.key) {
+                    return Err(Error::Database("keys must be added in strict order".to_owned()));
+                }
+                writes.push::<T>(&self.key, Some(&self.value));
+                *last = Some(self.key.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives all records to the table. They replace older ones with the same keys, and survive a power
+    /// cut.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn finish(self) -> Result<()> {
+        match self.target {
+            Target::Rocks(files) => files.ingest::<T>(),
+            Target::Memory { memory, writes, .. } => {
+                memory.write(writes);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Files<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let is_full = |writer: &SstFileWriter<'_>| writer.file_size() >= FILE_BYTES;
+        if self.records.is_multiple_of(LOOK_EVERY) && self.open.as_ref().is_some_and(is_full) {
+            self.close()?;
+        }
+        let writer = match &mut self.open {
+            Some(writer) => writer,
+            None => {
+                let number = NEXT_FILE.fetch_add(1, Relaxed);
+                let name = format!("{PREFIX}{number}");
+                let path = self.directory.join(name);
+                let writer = SstFileWriter::create(self.options);
+                self.paths.push(path.clone());
+                writer.open(&path)?;
+                self.records = 0;
+                self.open.insert(writer)
+            }
+        };
+        self.records += 1;
+        Ok(writer.put(key, value)?)
+    }
+
+    fn close(&mut self) -> Result<()> {
+        match self.open.take() {
+            Some(mut writer) => Ok(writer.finish()?),
+            None => Ok(()),
+        }
+    }
+
+    fn ingest<T: Table>(mut self) -> Result<()> {
+        self.close()?;
+        if self.paths.is_empty() {
+            return Ok(());
+        }
+        let mut options = IngestExternalFileOptions::default();
+        options.set_move_files(true);
+        let family = family_of::<T>(self.db);
+        Ok(self.db.ingest_external_file_cf_opts(family, &options, self.paths.clone())?)
+    }
+}
+
+impl Drop for Files<'_> {
+    fn drop(&mut self) {
+        drop(self.open.take());
+        for path in &self.paths {
+            // Files of a finished run are in the database by now, under other names.
+            // One that cannot be removed costs space until the directory is.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
