@@ -3,7 +3,7 @@
 use clap::{Arg, Command};
 
 /// Commands that run services. Their flags may come from the environment.
-const SERVICES: [&str; 11] = [
+const SERVICES: [&str; 12] = [
     "node",
     "cluster",
     "storage-writer",

@@ -304,7 +304,6 @@ impl Planner<'_> {
         };
         ports.push(("metrics", metrics));
         arguments.extend(own);
-        let is_needed = command != "follower";
         let name = name.unwrap_or(command).to_owned();
         let (binary, log) = (self.binary.clone(), self.logs.join(format!("{name}.log")));
         let metrics = Some(metrics);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[test]
 fn wrong_values_are_refused_by_name() {
     let Some(helm) = helm() else { return };
-    let cases: [(&[&str], &[&str]); 29] = [
+    let cases: [(&[&str], &[&str]); 30] = [
         (&["services.executor.replcas=2"], &["services.executor", "replcas"]),
         (&["servcies.executor.replicas=2"], &["servcies"]),
         (&["config.executor.prewarm_thread=2"], &["config.executor", "prewarm_thread"]),
