@@ -54,13 +54,16 @@ struct Gathered {
     open: Option<Arc<dyn OpenBlock>>,
 }
 
+/// Answer with its session.
+type Answer = (u64, TxReply);
+
 /// Tx-executor in this process, behind the calls of a connection.
 struct Twin {
     conduct: Conduct,
     workers: TransactionWorkers,
     connection: AtomicU64,
     block: Mutex<Gathered>,
-    answers: (Sender<(u64, TxReply)>, Receiver<(u64, TxReply)>),
+    answers: (Sender<Answer>, Receiver<Answer>),
     executed: AtomicUsize,
 }
 
