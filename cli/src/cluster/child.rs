@@ -63,13 +63,14 @@ impl Child {
                 let Some(status) = process.try_wait().context("wait for a process")? else {
                     return Ok(true);
                 };
+                let is_settled = since.elapsed() >= SETTLED;
                 if !ready {
                     self.explain(status);
                     if self.role.is_needed {
                         return Ok(false);
                     }
                 }
-                if since.elapsed() >= SETTLED {
+                if is_settled {
                     self.pause = PAUSE_MIN;
                 }
                 eprintln!("{} ended ({status}), starts again", self.role.name);
