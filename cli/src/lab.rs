@@ -22,6 +22,8 @@ mod scrape;
 mod statistics;
 mod text;
 
+pub use child::{Launched, launch};
+
 use crate::replay::Corpus;
 use anyhow::Context;
 use experiment::Experiment;
@@ -127,7 +129,9 @@ fn usable(args: &Args) -> anyhow::Result<(Experiment, Vec<Corpus>, Record)> {
     anyhow::ensure!(!paths.is_empty(), "no corpus: the experiment names none, see --corpus");
     let open = |path: &PathBuf| {
         let corpus = Corpus::open(path)?;
-        corpus.genesis()?;
+        if corpus.datadir().is_none() {
+            corpus.genesis()?;
+        }
         Ok(corpus)
     };
     let corpora = paths.iter().map(open).collect::<anyhow::Result<_>>()?;

@@ -2,11 +2,13 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod bloat;
 mod blob_validator;
 mod certificates;
 mod child_process;
 mod cluster;
 mod conformance;
+mod db;
 mod demo;
 mod devnet;
 mod discover;
@@ -127,6 +129,10 @@ enum Command {
     Lab(lab::Args),
     /// Recompute the state root and every trie node from the flat state
     Verify(verify::Args),
+    /// Make a state of any size from a seed, and payloads on it, for measurements
+    Bloat(bloat::Args),
+    /// Look at the files of a stopped node's database, compact or copy them
+    Db(db::Args),
     /// Run a test network of Tandem and geth that propose in turn, driven as by a consensus client
     Devnet(devnet::Args),
     /// Send transactions of many kinds at a rate, to put a network under load
@@ -159,7 +165,9 @@ impl Command {
             | Self::Follower(_)
             | Self::Secrets(_)
             | Self::Certificates(_)
-            | Self::Verify(_) => true,
+            | Self::Verify(_)
+            | Self::Db(_)
+            | Self::Bloat(_) => true,
             Self::Health(_)
             | Self::Discover(_)
             | Self::Enr(_)
@@ -216,6 +224,8 @@ fn main() -> ExitCode {
         Command::Profile(args) => profile::run(&args),
         Command::Lab(args) => lab::main(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Bloat(args) => bloat::run(args),
+        Command::Db(args) => db::run(args),
         Command::Devnet(args) => devnet::run(args),
         Command::Spam(args) => spam::run(args),
         Command::Conformance(args) => conformance::run(args),

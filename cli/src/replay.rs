@@ -5,8 +5,8 @@ mod corpus;
 mod report;
 mod session;
 
-pub use corpus::{Corpus, Entry};
-pub use report::{BlockTimes, ReplayReport, Summary, summarize, summary};
+pub use corpus::{Corpus, DATADIR, Entry, parse as parse_line};
+pub use report::{BlockTimes, Mismatch, ReplayReport, Summary, summarize, summary};
 pub use session::{CallTimes, Session};
 
 use crate::http_client::HttpClient;

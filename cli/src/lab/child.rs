@@ -2,10 +2,11 @@
 
 use super::experiment::Setup;
 use super::load::{self, Usage};
-use super::program::{Client, Places, Program};
+use super::program::{Client, CpuSet, Places, Program};
 use crate::child_process::{ChildProcess, free_ports};
 use crate::http_client::{self, HttpClient};
 use crate::replay::{Finality, Session};
+use crate::rpc::Rpc;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::fs::{self, File};
@@ -13,12 +14,16 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tandem_auth::Secret;
+use tandem_storage_writer::copy_database;
 use tokio::time::sleep;
+use toml::Table;
 
 /// Longest time for writing a genesis.
 const INIT_TIME_MAX: Duration = Duration::from_secs(600);
 /// Longest time from the start of a node until it listens.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest time for a call of a node that builds blocks.
+const CALL_TIME_MAX: Duration = Duration::from_secs(600);
 /// Longest wait for the end of a node that broke off a call.
 const END_TIME_MAX: Duration = Duration::from_millis(500);
 /// Pause between two looks at a process.
@@ -62,9 +67,9 @@ async fn run_to_end(mut process: ChildProcess, name: &str) -> anyhow::Result<()>
 /// Genesis of the nodes of a round.
 #[derive(Clone, Copy)]
 pub struct Genesis<'a> {
-    /// File of the corpus.
-    pub file: &'a Path,
-    /// Data directory that this program made of it, to be copied.
+    /// File of the corpus; `None` if it has a data directory alone.
+    pub file: Option<&'a Path>,
+    /// Data directory of the corpus, or the one that this program made of the file, to be copied.
     pub datadir: &'a Path,
 }
 
@@ -89,6 +94,15 @@ struct Addresses {
     metrics: Option<String>,
 }
 
+impl<'a> Genesis<'a> {
+    /// Returns the file, for a program that makes its own data directory.
+    fn file(&self) -> anyhow::Result<&'a Path> {
+        self.file.context(
+            "another program needs a genesis file beside the payloads, not a data directory alone",
+        )
+    }
+}
+
 impl Node {
     /// Starts a node in `folder`, with its data directory `data` there, on free ports of the
     /// loopback interface, or attaches to one. Waits until it listens.
@@ -108,11 +122,11 @@ impl Node {
                 return Self::start_client(setup, client, genesis, folder, call_time_max).await;
             }
             Program::Binary(binary) => {
-                init_by(binary, genesis.file, &data, folder.join("init.log")).await?;
+                init_by(binary, genesis.file()?, &data, folder.join("init.log")).await?;
             }
             Program::Own => {
                 let from = genesis.datadir.to_owned();
-                tokio::task::spawn_blocking(move || copy_folder(&from, &data)).await??;
+                tokio::task::spawn_blocking(move || copy_database(&from, &data)).await??;
             }
         }
         Self::start_tandem(setup, folder, call_time_max).await
@@ -123,34 +137,15 @@ impl Node {
         folder: &Path,
         call_time_max: Duration,
     ) -> anyhow::Result<Self> {
-        let (config, secret) = (folder.join("config.toml"), folder.join("jwt.hex"));
-        let text = toml::to_string(&setup.config).context("write the configuration")?;
-        fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
-        let (program, log) = (setup.program.tandem()?, folder.join("node.log"));
-        let mut process = ChildProcess::start(&program, setup.cpus.as_ref(), log, |command| {
-            command.args(["node", "--disable-discovery"]);
-            // Not by the flag, which earlier versions do not know.
-            command.env("TANDEM_DISABLE_SESSIONS", "true");
-            for port in ["--authrpc.port", "--http.port", "--metrics.port"] {
-                command.args([port, "0"]);
-            }
-            command.args(["--log.format", "json"]);
-            command.args(["--log.filter", "warn,tandem_cluster=info"]);
-            command.arg("--datadir").arg(folder.join("data"));
-            command.arg("--config").arg(config);
-            command.arg("--authrpc.jwtsecret").arg(&secret);
-        })?;
-        let addresses = listening(&mut process).await?;
-        let missing = |port: &str| format!("the node does not say where its {port} port is");
-        let engine = addresses.engine.with_context(|| missing("engine"))?;
-        let metrics = addresses.metrics.with_context(|| missing("metrics"))?;
-        let mut session = session(&format!("http://{engine}"), &secret, call_time_max)?;
+        let program = setup.program.tandem()?;
+        let launched = launch_by(&program, setup.cpus.as_ref(), folder, &setup.config).await?;
+        let mut session = launched.session_within(call_time_max)?;
         Ok(Self {
             name: setup.name.clone(),
             version: session.client_name().await?,
             session,
-            process: Some(process),
-            metrics: Some(format!("http://{metrics}")),
+            process: Some(launched.process),
+            metrics: Some(launched.metrics),
         })
     }
 
@@ -185,7 +180,7 @@ impl Node {
         if client.start.is_some() {
             fs::create_dir_all(&places.datadir).context("create a data directory")?;
             fs::write(&places.jwt, random_secret()?).context("write a JWT secret")?;
-            let (from, to) = (genesis.file.to_owned(), places.genesis.clone());
+            let (from, to) = (genesis.file()?.to_owned(), places.genesis.clone());
             tokio::task::spawn_blocking(move || unpack(&from, &to)).await??;
         }
         if let Some(init) = &client.init {
@@ -237,6 +232,84 @@ impl Node {
         }
         error.context(format!("node {name:?}"))
     }
+}
+
+/// A node of this program that listens on free ports of the loopback interface.
+pub struct Launched {
+    process: ChildProcess,
+    /// URL of the Engine API.
+    engine: String,
+    /// URL of metrics and traces.
+    metrics: String,
+    /// File of the secret.
+    secret: PathBuf,
+}
+
+impl Launched {
+    /// Returns a caller of its Engine API that makes every block the head.
+    ///
+    /// # Errors
+    /// Returns an error if the secret cannot be read.
+    pub fn session(&self) -> anyhow::Result<Session> {
+        self.session_within(CALL_TIME_MAX)
+    }
+
+    fn session_within(&self, call_time_max: Duration) -> anyhow::Result<Session> {
+        session(&self.engine, &self.secret, call_time_max)
+    }
+
+    /// Returns a caller of the methods on its engine port, by name.
+    ///
+    /// # Errors
+    /// Returns an error if the secret cannot be read.
+    pub fn rpc(&self) -> anyhow::Result<Rpc> {
+        Rpc::new(&self.engine, Some(Secret::load(&self.secret)?))
+    }
+
+    /// Adds the end of its log to an error.
+    pub fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        error.context(self.process.log())
+    }
+}
+
+/// Starts a node of this program in `folder`, with its data directory `data` there and these settings.
+/// Waits until it listens.
+///
+/// # Errors
+/// Returns an error with the end of its log if it does not.
+pub async fn launch(folder: &Path, config: &Table) -> anyhow::Result<Launched> {
+    launch_by(&Program::Own.tandem()?, None, folder, config).await
+}
+
+async fn launch_by(
+    program: &Path,
+    cpus: Option<&CpuSet>,
+    folder: &Path,
+    settings: &Table,
+) -> anyhow::Result<Launched> {
+    let (config, secret) = (folder.join("config.toml"), folder.join("jwt.hex"));
+    let text = toml::to_string(settings).context("write the configuration")?;
+    fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
+    let log = folder.join("node.log");
+    let mut process = ChildProcess::start(program, cpus, log, |command| {
+        command.args(["node", "--disable-discovery"]);
+        // Not by the flag, which earlier versions do not know.
+        command.env("TANDEM_DISABLE_SESSIONS", "true");
+        for port in ["--authrpc.port", "--http.port", "--metrics.port"] {
+            command.args([port, "0"]);
+        }
+        command.args(["--log.format", "json"]);
+        command.args(["--log.filter", "warn,tandem_cluster=info"]);
+        command.arg("--datadir").arg(folder.join("data"));
+        command.arg("--config").arg(config);
+        command.arg("--authrpc.jwtsecret").arg(&secret);
+    })?;
+    let addresses = listening(&mut process).await?;
+    let missing = |port: &str| format!("the node does not say where its {port} port is");
+    let engine = addresses.engine.with_context(|| missing("engine"))?;
+    let metrics = addresses.metrics.with_context(|| missing("metrics"))?;
+    let (engine, metrics) = (format!("http://{engine}"), format!("http://{metrics}"));
+    Ok(Launched { process, engine, metrics, secret })
 }
 
 fn session(url: &str, secret: &Path, call_time_max: Duration) -> anyhow::Result<Session> {
@@ -330,21 +403,6 @@ fn addresses(log: &str) -> Addresses {
     addresses
 }
 
-/// Copies a folder with its contents. Links and devices are not expected there.
-pub fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(to).with_context(|| format!("create {}", to.display()))?;
-    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
-        let entry = entry?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        if entry.file_type()?.is_dir() {
-            copy_folder(&source, &target)?;
-        } else {
-            fs::copy(&source, &target).with_context(|| format!("copy {}", source.display()))?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -385,17 +443,5 @@ mod tests {
         let [a, b, c, d] = free_ports().unwrap();
         assert!(a != b && a != c && a != d && b != c && b != d && c != d);
         assert_ne!(random_secret().unwrap(), random_secret().unwrap());
-    }
-
-    #[test]
-    fn folders_are_copied_with_all_that_is_in_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let (from, to) = (folder.path().join("from"), folder.path().join("a/to"));
-        fs::create_dir_all(from.join("inner")).unwrap();
-        fs::write(from.join("inner/file"), "text").unwrap();
-        copy_folder(&from, &to).unwrap();
-        assert_eq!(fs::read_to_string(to.join("inner/file")).unwrap(), "text");
-        let error = copy_folder(&from.join("missing"), &to).unwrap_err();
-        assert!(error.to_string().contains("missing"), "{error}");
     }
 }

@@ -149,9 +149,15 @@ pub async fn measure(
     if measured.rounds >= experiment.rounds {
         return Ok(measured);
     }
-    let (file, datadir) = (corpus.genesis()?, folder.join("genesis"));
-    child::init(&file, &datadir, folder.join("init.log")).await?;
-    let genesis = Genesis { file: &file, datadir: &datadir };
+    let (file, datadir) = match corpus.datadir() {
+        Some(datadir) => (corpus.genesis().ok(), datadir),
+        None => {
+            let (file, datadir) = (corpus.genesis()?, folder.join("genesis"));
+            child::init(&file, &datadir, folder.join("init.log")).await?;
+            (Some(file), datadir)
+        }
+    };
+    let genesis = Genesis { file: file.as_deref(), datadir: &datadir };
     let mut progress = Progress::new(experiment, corpus.len(), measured.rounds);
     for number in measured.rounds..experiment.rounds {
         let folder = folder.join(format!("round-{number}"));

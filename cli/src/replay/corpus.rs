@@ -19,6 +19,9 @@ use tokio::sync::mpsc;
 /// Names of a payload file in a corpus directory, in order of preference.
 const NAMES: [&str; 2] = ["payloads.jsonl.gz", "payloads.jsonl"];
 
+/// Name of the data directory in a corpus directory.
+pub const DATADIR: &str = "datadir";
+
 /// Names of reth-bench's files: a number lies between the two.
 const RETH_BENCH: [&str; 2] = ["payload_block_", ".json"];
 
@@ -98,6 +101,14 @@ impl Corpus {
         candidates
             .find(|path| path.is_file())
             .with_context(|| format!("no {} beside {}", names.join(" or "), self.path.display()))
+    }
+
+    /// Returns the data directory with the state that the payloads build on, if there is one: `datadir`
+    /// beside the payload file, or what a link of that name leads to. A corpus on a state that is too
+    /// large for a genesis file has one.
+    pub fn datadir(&self) -> Option<PathBuf> {
+        let datadir = self.path.with_file_name(DATADIR);
+        tandem_storage_writer::has_database(&datadir).then_some(datadir)
     }
 
     /// Returns the number of payloads, if `corpus.json` beside the file gives it.
@@ -237,7 +248,10 @@ struct Form {
 
 /// Turns a line into a request without changing the payload's text. Returns none for a request
 /// other than newPayload.
-fn parse(line: &str) -> anyhow::Result<Option<Entry>> {
+///
+/// # Errors
+/// Returns an error if the line has neither form.
+pub fn parse(line: &str) -> anyhow::Result<Option<Entry>> {
     let form: Form = serde_json::from_str(line)?;
     if form.params.is_none() {
         return entry(serde_json::from_str(line)?).map(Some);

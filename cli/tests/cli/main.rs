@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod before_start;
+mod bloat;
 mod crash;
 mod deploy;
 mod devnet;

@@ -1,4 +1,4 @@
-//! What comes from a genesis file: the configuration, and accounts beside those of the plan.
+//! Parts that come from a genesis file: the configuration, and accounts beside those of the plan.
 
 use anyhow::{Context, ensure};
 use serde_json::{Map, Value};

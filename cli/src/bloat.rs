@@ -1,0 +1,175 @@
+//! `tandem bloat`: states that are larger than memory, and payloads on them.
+
+mod payloads;
+mod workload;
+
+use crate::{output::print, spam::Wallet};
+use alloy_primitives::U256;
+use anyhow::Context;
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+use tandem_bloat::{Base, MEMORY_BYTES, MEMORY_BYTES_PER_THREAD, Plan, load, write_genesis};
+
+/// Genesis without an account of its own, by the rules of Osaka.
+const GENESIS: &str = include_str!("devnet/genesis.json");
+
+/// Accounts that send the transactions of payloads.
+const SENDERS: u64 = 64;
+
+/// Money of each of them, in wei: more than any number of blocks costs.
+const FUNDS: U256 = U256::from_limbs([0, 1 << 36, 0, 0]);
+
+/// Pause between two lines of progress where standard error is no terminal.
+const REPORT_EVERY: Duration = Duration::from_secs(30);
+
+/// Options of `tandem bloat`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Make a state in an empty data directory; with the same options, go on where it ended
+    #[command(after_help = memory_help())]
+    State(StateArgs),
+    /// Make blocks that read and write random cold slots of such a state, as a corpus of payloads
+    Payloads(payloads::Args),
+}
+
+fn memory_help() -> String {
+    format!(
+        "Memory: about {} MiB, and {} MiB for each processor, however large the state is.",
+        MEMORY_BYTES >> 20,
+        MEMORY_BYTES_PER_THREAD >> 20
+    )
+}
+
+/// Options of `tandem bloat state`.
+#[derive(clap::Args)]
+struct StateArgs {
+    /// Data directory for the database; created if missing
+    #[arg(long, value_name = "DIR")]
+    datadir: PathBuf,
+    /// Number of accounts; up to a tenth of them are contracts
+    #[arg(long, value_name = "N")]
+    accounts: u64,
+    /// Number of slots of all contracts together
+    #[arg(long, value_name = "N")]
+    slots: u64,
+    /// Seed of addresses and values
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Genesis in geth's format (.json, .json.gz) with the configuration and further accounts
+    /// [default: the rules of Osaka and the contracts that they need]
+    #[arg(long, value_name = "FILE")]
+    genesis: Option<PathBuf>,
+    /// Also write the whole state as a genesis in geth's format (.json, .json.gz), about 100 bytes a slot
+    #[arg(long, value_name = "FILE")]
+    genesis_out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes a state, or payloads.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Command::State(args) => state(&args),
+        Command::Payloads(args) => payloads::run(&args),
+    }
+}
+
+fn state(args: &StateArgs) -> anyhow::Result<ExitCode> {
+    let plan = Plan::new(args.accounts, args.slots, args.seed)?;
+    let mut base = match &args.genesis {
+        Some(path) => Base::open(path)?,
+        None => Base::parse(GENESIS)?,
+    };
+    for sender in senders(&plan) {
+        base.fund(sender.address, FUNDS);
+    }
+    if let Some(path) = &args.genesis_out {
+        write_genesis(&plan, &base, path)?;
+    }
+    let begin = Instant::now();
+    let report = Report::new();
+    let made = load(&plan, &base, &args.datadir, &|done, total| report.show(done, total))
+        .with_context(|| format!("make a state in {}", args.datadir.display()))?;
+    report.bar.finish_and_clear();
+    let seconds = begin.elapsed().as_secs_f64();
+    print(&match args.json {
+        true => format!(
+            "{}\n",
+            json!({
+                "genesis": made.genesis.hash, "accounts": made.accounts, "slots": made.slots,
+                "contracts": plan.contracts(), "seconds": seconds,
+            })
+        ),
+        false => format!(
+            "genesis {}: {} accounts, {} of them contracts, and {} slots in {seconds:.0} s\n",
+            made.genesis.hash,
+            HumanCount(made.accounts),
+            HumanCount(plan.contracts()),
+            HumanCount(made.slots),
+        ),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the accounts that pay for the payloads on a state.
+fn senders(plan: &Plan) -> impl Iterator<Item = Wallet> {
+    let seed = plan.seed();
+    (0..SENDERS).map(move |number| Wallet::derived(seed, number))
+}
+
+/// Progress on standard error: a bar on a terminal, otherwise a line from time to time.
+struct Report {
+    bar: ProgressBar,
+    begin: Instant,
+    lines: parking_lot::Mutex<Lines>,
+}
+
+struct Lines {
+    /// Work that was done before this run.
+    first: Option<u64>,
+    last: Instant,
+}
+
+impl Report {
+    fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+        let template = "{bar:32} {percent}%  {per_sec} records  {elapsed}, {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        let begin = Instant::now();
+        Self { bar, begin, lines: parking_lot::Mutex::new(Lines { first: None, last: begin }) }
+    }
+
+    fn show(&self, done: u64, total: u64) {
+        let mut lines = self.lines.lock();
+        let first = *lines.first.get_or_insert_with(|| {
+            self.bar.set_length(total);
+            // What an earlier run did must not count for the rate.
+            self.bar.set_position(done);
+            self.bar.reset_eta();
+            done
+        });
+        self.bar.set_position(done);
+        if !self.bar.is_hidden() || lines.last.elapsed() < REPORT_EVERY {
+            return;
+        }
+        lines.last = Instant::now();
+        let rate = (done - first) as f64 / self.begin.elapsed().as_secs_f64();
+        let left = (total - done) as f64 / rate.max(1.0);
+        let percent = 100.0 * done as f64 / total.max(1) as f64;
+        eprintln!("{percent:.0} %, {rate:.0} records a second, {left:.0} s left");
+    }
+}
