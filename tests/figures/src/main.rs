@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 mod amsterdam;
+mod big_state;
 mod blocks;
 mod client;
 mod corpus;
@@ -60,6 +61,8 @@ struct Arguments {
     only: Option<String>,
     #[command(flatten)]
     operations: operations::Options,
+    #[command(flatten)]
+    big_state: big_state::Options,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
@@ -78,6 +81,8 @@ enum Topic {
     Network,
     /// Blocks from the pool: judged by geth, beside geth's own
     Pool,
+    /// A state larger than memory: payloads in little memory, reads, bytes on the disk
+    BigState,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
     NeighbourCalls,
@@ -107,8 +112,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { topic, tandem, before, corpora, demo, geth, seed, quick, only, operations } =
-        arguments;
+    let Arguments { topic, tandem, before, corpora, demo, geth, seed, quick, only, .. } = arguments;
+    let Arguments { operations, big_state, .. } = arguments;
     let tandem = tandem.canonicalize().with_context(|| format!("find {}", tandem.display()))?;
     let setting = Setting { tandem, before, corpora, demo, seed, quick };
     let mut report = Report::new(only);
@@ -143,6 +148,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Topic::Pool => {
             report.head(seed, quick);
             pool::measure(&setting, geth.as_deref(), &mut report);
+        }
+        Topic::BigState => {
+            report.head(seed, quick);
+            big_state::measure(&setting, &big_state, &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);

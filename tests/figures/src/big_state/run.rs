@@ -1,0 +1,209 @@
+//! Runs of `tandem`: states, payloads, and a node that replays them.
+
+use super::{Plan, limit::MemoryLimit};
+use crate::client::{self, series};
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+use std::{
+    fs::{self, File},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// Longest wait for a node to listen.
+const START_TIME_MAX: Duration = Duration::from_secs(300);
+/// Longest wait for metrics.
+const METRICS_TIME_MAX: Duration = Duration::from_secs(60);
+/// Blocks that are left out of the times: caches of code and of the top of the tries fill up.
+const WARMUP: usize = 3;
+
+/// The program under test.
+pub struct Tandem(pub PathBuf);
+
+impl Tandem {
+    fn answer(&self, command: &mut Command) -> anyhow::Result<Vec<u8>> {
+        let output = command.stdin(Stdio::null()).output().context("start tandem")?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(output.stdout)
+    }
+
+    /// Runs a command on a data directory, and returns its answer in JSON.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn json(&self, arguments: &[&str], datadir: &Path) -> anyhow::Result<Value> {
+        let mut command = Command::new(&self.0);
+        command.args(arguments).arg("--datadir").arg(datadir);
+        Ok(serde_json::from_slice(&self.answer(&mut command)?)?)
+    }
+
+    /// Makes a state, and its genesis file if a path is given.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn state(
+        &self,
+        datadir: &Path,
+        plan: Plan,
+        genesis_out: Option<&Path>,
+    ) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.0);
+        command.args(["bloat", "state", "--datadir"]).arg(datadir);
+        for (flag, value) in
+            [("--accounts", plan.accounts), ("--slots", plan.slots), ("--seed", plan.seed)]
+        {
+            command.args([flag, &value.to_string()]);
+        }
+        if let Some(path) = genesis_out {
+            command.arg("--genesis-out").arg(path);
+        }
+        // Progress of the longest step goes to the terminal.
+        command.stderr(Stdio::inherit());
+        self.answer(&mut command).map(drop)
+    }
+
+    /// Makes payloads on a state.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn payloads(
+        &self,
+        datadir: &Path,
+        out: &Path,
+        seed: u64,
+        workload: &[(&str, u64)],
+    ) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.0);
+        command.args(["bloat", "payloads", "--datadir"]).arg(datadir).arg("--out").arg(out);
+        command.args(["--seed", &seed.to_string()]);
+        for (flag, value) in workload {
+            command.args([flag, &value.to_string()]);
+        }
+        self.answer(&mut command).map(drop)
+    }
+}
+
+/// Result of a replay.
+pub struct Replayed {
+    /// Milliseconds of newPayload.
+    pub p50: f64,
+    pub p99: f64,
+    /// Blocks of the database that were read from files.
+    pub misses: f64,
+    /// Mean of the calls for reads of a block that waited for one another.
+    pub rounds: f64,
+    /// Transactions of all blocks.
+    pub transactions: u64,
+}
+
+/// A node on a copy of a state.
+struct Node {
+    child: Child,
+    metrics: SocketAddr,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // A node that has ended already is fine.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Replays a corpus on a copy of a state, with a fresh node in a memory limit.
+///
+/// # Errors
+/// If the node does not start, or an answer is not VALID.
+pub fn replay(
+    tandem: &Tandem,
+    datadir: &Path,
+    corpus: &Path,
+    limit: Option<&MemoryLimit>,
+) -> anyhow::Result<Replayed> {
+    let beside = corpus.parent().context("the corpus has no folder")?;
+    let folder = tempfile::Builder::new().prefix("node-").tempdir_in(beside)?;
+    let data = folder.path().join("data");
+    let mut copy = Command::new(&tandem.0);
+    copy.args(["db", "copy", "--datadir"]).arg(datadir).arg("--to").arg(&data);
+    tandem.answer(&mut copy)?;
+    if limit.is_some() {
+        forget_pages(&data)?;
+    }
+    let (engine, metrics) = (free_port()?, free_port()?);
+    let secret = folder.path().join("jwt.hex");
+    let log = File::create(folder.path().join("node.log"))?;
+    let mut command = match limit {
+        Some(limit) => limit.command(&tandem.0),
+        None => Command::new(&tandem.0),
+    };
+    command.args(["node", "--disable-discovery", "--disable-sessions", "--http.port", "0"]);
+    command.args(["--authrpc.port", &engine.port().to_string()]);
+    command.args(["--metrics.port", &metrics.port().to_string()]);
+    command.arg("--datadir").arg(&data).arg("--authrpc.jwtsecret").arg(&secret);
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let mut node = Node { child: command.spawn().context("start the node")?, metrics };
+    let begin = Instant::now();
+    while TcpStream::connect(engine).is_err() {
+        if let Some(status) = node.child.try_wait()? {
+            let log = fs::read_to_string(folder.path().join("node.log")).unwrap_or_default();
+            bail!("the node ended with {status}: {log}");
+        }
+        ensure!(begin.elapsed() < START_TIME_MAX, "the node does not listen");
+        sleep(Duration::from_millis(50));
+    }
+    let before = misses(&node)?;
+    let report = folder.path().join("report.json");
+    let mut replay = Command::new(&tandem.0);
+    replay.args(["replay", "--engine", &format!("http://{engine}"), "--jwtsecret"]).arg(&secret);
+    replay.args(["--warmup", &WARMUP.to_string(), "--gap-ms", "50", "--json"]);
+    replay.arg(&report).arg(corpus);
+    tandem.answer(&mut replay)?;
+    let report: Value = serde_json::from_slice(&fs::read(&report)?)?;
+    let calls = report["calls"].as_array().context("no calls")?;
+    let call = calls.iter().find(|call| call["call"] == "newPayload").context("no newPayload")?;
+    let blocks = report["blocks"].as_array().context("no blocks")?;
+    let text = metrics_of(&node)?;
+    let count = series(&text, "tandem_executor_read_rounds_count").max(1.0);
+    Ok(Replayed {
+        p50: call["p50_ms"].as_f64().context("p50")?,
+        p99: call["p99_ms"].as_f64().context("p99")?,
+        misses: misses(&node)? - before,
+        rounds: series(&text, "tandem_executor_read_rounds_sum") / count,
+        transactions: blocks.iter().filter_map(|block| block["transactions"].as_u64()).sum(),
+    })
+}
+
+fn metrics_of(node: &Node) -> anyhow::Result<String> {
+    let (status, text) = client::get(node.metrics, "/metrics", METRICS_TIME_MAX)?;
+    ensure!(status == 200, "/metrics: HTTP {status}");
+    Ok(text)
+}
+
+fn misses(node: &Node) -> anyhow::Result<f64> {
+    let name = "tandem_storage_writer_database_cache_blocks_total{outcome=\"miss\"}";
+    Ok(series(&metrics_of(node)?, name))
+}
+
+/// Lets the page cache forget the files of a folder, which other processes read before: pages of a file
+/// are charged to the group that reads them first.
+fn forget_pages(folder: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            forget_pages(&path)?;
+        } else {
+            let mut dd = Command::new("dd");
+            dd.arg(format!("if={}", path.display())).args(["iflag=nocache", "count=0"]);
+            let status = dd.stderr(Stdio::null()).status().context("start dd")?;
+            ensure!(status.success(), "dd on {}: {status}", path.display());
+        }
+    }
+    Ok(())
+}
+
+fn free_port() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
