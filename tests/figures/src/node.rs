@@ -110,25 +110,6 @@ impl Node {
         Ok(node)
     }
 
-    /// Returns the processes of the node that do its work: those that a cluster has started, or the
-    /// only one.
-    ///
-    /// # Errors
-    /// If the node does not run, or its log lists no processes.
-    pub fn processes(&self) -> anyhow::Result<Vec<u32>> {
-        let own = self.child.as_ref().context("the node does not run")?.id();
-        if self.kind != Kind::Six {
-            return Ok(vec![own]);
-        }
-        let log = self.log();
-        let table = log.lines().skip_while(|line| !line.starts_with("process "));
-        let rows = table.skip(1).take_while(|line| !line.starts_with("ready"));
-        let ids = rows.filter_map(|row| row.split_whitespace().nth(1)?.parse().ok());
-        let ids: Vec<_> = ids.collect();
-        ensure!(!ids.is_empty(), "the log lists no processes");
-        Ok(ids)
-    }
-
     /// Starts a node that finds others on loopback and holds sessions with them, with further flags.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ impl Tandem {
         for (flag, value) in
             [("--accounts", plan.accounts), ("--slots", plan.slots), ("--seed", plan.seed)]
         {
-            command.args([flag, &value.to_string()]);
+            command.arg(flag).arg(value.to_string());
         }
         if let Some(path) = genesis_out {
             command.arg("--genesis-out").arg(path);
@@ -80,7 +80,7 @@ impl Tandem {
         command.args(["bloat", "payloads", "--datadir"]).arg(datadir).arg("--out").arg(out);
         command.args(["--seed", &seed.to_string()]);
         for (flag, value) in workload {
-            command.args([flag, &value.to_string()]);
+            command.arg(flag).arg(value.to_string());
         }
         self.answer(&mut command).map(drop)
     }
