@@ -114,7 +114,7 @@ fn replay(
         _ => Vec::new(),
     };
     let node = Node::start_with_flags(kind, &setting.tandem, &corpus.genesis, flags)?;
-    let processes = node.processes()?;
+    let processes: Vec<_> = node.processes()?.into_iter().map(|(_, pid)| pid).collect();
     let quota = Quota::of_each(&processes, SHARE).context("limit the processes")?;
     let mut times = corpus.replay(&node, GAP)?;
     let text = node.metrics()?;
