@@ -79,6 +79,11 @@ impl StateLoad {
         };
         let store = match Store::open(&path, &options) {
             Err(tandem_store::Error::Missing(_)) => Store::create(&path, &options),
+            Err(tandem_store::Error::Foreign { .. }) => {
+                // An earlier process died while it created the database, before anything was loaded.
+                Store::destroy(&path)?;
+                Store::create(&path, &options)
+            }
             opened => opened,
         }?;
         let record = match meta::state_load(&store.view())? {

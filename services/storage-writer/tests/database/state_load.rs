@@ -112,6 +112,17 @@ fn a_load_that_ended_early_goes_on_with_the_shards_that_are_missing() {
     assert!(matches!(StateLoad::open(datadir, "plan").err(), Some(Error::Io { .. })));
 }
 
+/// A process may die while it creates the database.
+#[test]
+fn a_load_begins_over_what_is_no_database_yet() {
+    let directory = tempfile::tempdir().unwrap();
+    let unfinished = directory.path().join("db.loading");
+    std::fs::create_dir(&unfinished).unwrap();
+    std::fs::write(unfinished.join("LOCK"), "").unwrap();
+    let load = StateLoad::open(directory.path(), "plan").unwrap();
+    assert!(shards().iter().all(|shard| load.loaded(*shard).is_none()));
+}
+
 #[test]
 fn keys_out_of_order_slots_of_nobody_and_a_faulty_genesis_are_refused() {
     let directory = tempfile::tempdir().unwrap();
