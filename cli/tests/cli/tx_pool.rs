@@ -27,7 +27,7 @@ async fn send(http: &mut Client, raw: &Bytes) -> B256 {
 
 /// Returns the numbers of pending and queued transactions, `None` without an answer of the pool.
 async fn counts(http: &mut Client) -> Option<(u64, u64)> {
-    let status = http.call("txpool_status", json!([])).await.ok()?;
+    let status = http.try_call("txpool_status", json!([])).await.ok()?.ok()?;
     let number = |name: &str| {
         let text = status[name].as_str().unwrap().trim_start_matches("0x");
         u64::from_str_radix(text, 16).unwrap()

@@ -170,10 +170,6 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             report.head(seed, quick);
             big_state::measure(&setting, &big_state, &mut report);
         }
-        Topic::BigState => {
-            report.head(seed, quick);
-            big_state::measure(&setting, &big_state, &mut report);
-        }
         Topic::Operations => {
             report.head(seed, quick);
             operations::measure(&setting, &operations, &mut report);

@@ -7,7 +7,7 @@ use crate::{
     store::{Backend, Db, family_of},
     tables::index_of,
 };
-use rocksdb::{IngestExternalFileOptions, SstFileWriter};
+use rocksdb::{IngestExternalFileOptions, SstFileWriter, WriteBatch};
 use std::{
     fs,
     marker::PhantomData,
@@ -24,6 +24,9 @@ const KEY_LEN_MAX: usize = 128;
 
 /// Bytes at which a file is closed and the next one begun; as large as those of compactions.
 const FILE_BYTES: u64 = 64 << 20;
+
+/// Bytes up to which a run is one write of the log. A file, with its syncs, would take longer.
+const SMALL_BYTES: usize = 1 << 20;
 
 /// Records between two looks at the size of the file.
 const LOOK_EVERY: u64 = 256;
@@ -49,6 +52,9 @@ struct Files<'s> {
     db: &'s Db,
     options: &'s rocksdb::Options,
     directory: PathBuf,
+    /// Records so far, as long as the run is small.
+    small: Vec<(Box<[u8]>, Box<[u8]>)>,
+    small_bytes: usize,
     open: Option<SstFileWriter<'s>>,
     /// Records in the open file.
     records: u64,
@@ -70,6 +76,8 @@ impl Store {
                 db,
                 options: &families[index_of::<T>()],
                 directory: path.clone(),
+                small: Vec::new(),
+                small_bytes: 0,
                 open: None,
                 records: 0,
                 paths: Vec::new(),
@@ -164,13 +172,14 @@ impl<T: Table> SortedRun<'_, T> {
         }
     }
 
-    /// Gives all records to the table. They replace older ones with the same keys, and survive a power
-    /// cut.
+    /// Gives all records to the table. They replace older ones with the same keys, and survive the
+    /// death of the process; those of a run of more than a mebibyte survive a power cut as well.
     ///
     /// # Errors
     /// [`Error::Database`].
     pub fn finish(self) -> Result<()> {
         match self.target {
+            Target::Rocks(files) if files.paths.is_empty() => files.write::<T>(),
             Target::Rocks(files) => files.ingest::<T>(),
             Target::Memory { memory, writes, .. } => {
                 memory.write(writes);
@@ -182,6 +191,34 @@ impl<T: Table> SortedRun<'_, T> {
 
 impl Files<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if !self.paths.is_empty() {
+            return self.put_in_file(key, value);
+        }
+        if self.small.last().is_some_and(|(last, _)| **last >= *key) {
+            return Err(Error::Database("keys must be added in strict order".to_owned()));
+        }
+        self.small_bytes += key.len() + value.len();
+        self.small.push((key.into(), value.into()));
+        if self.small_bytes <= SMALL_BYTES {
+            return Ok(());
+        }
+        for (key, value) in std::mem::take(&mut self.small) {
+            self.put_in_file(&key, &value)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a small run.
+    fn write<T: Table>(mut self) -> Result<()> {
+        let family = family_of::<T>(self.db);
+        let mut writes = WriteBatch::default();
+        for (key, value) in std::mem::take(&mut self.small) {
+            writes.put_cf(family, key, value);
+        }
+        Ok(self.db.write(writes)?)
+    }
+
+    fn put_in_file(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let is_full = |writer: &SstFileWriter<'_>| writer.file_size() >= FILE_BYTES;
         if self.records.is_multiple_of(LOOK_EVERY) && self.open.as_ref().is_some_and(is_full) {
             self.close()?;

@@ -324,7 +324,7 @@ fn settings_are_checked_before_anything_is_replaced() {
     }
 }
 
-/// Chain, table of peers and live settings outlive the release.
+/// Chain, table of peers, live settings and transactions of users outlive the release.
 #[test]
 fn claims_stay_when_the_release_goes() {
     for (case, objects) in rendered() {
@@ -345,7 +345,7 @@ fn claims_stay_when_the_release_goes() {
         }
     }
     let production = &rendered()["production"];
-    assert_eq!(production.of_kind("PersistentVolumeClaim").count(), 1);
+    assert_eq!(production.of_kind("PersistentVolumeClaim").count(), 2);
 }
 
 /// Each Service has one audience: publishing one shows nothing of another.
