@@ -157,7 +157,7 @@ impl Report {
         let mut lines = self.lines.lock();
         let first = *lines.first.get_or_insert_with(|| {
             self.bar.set_length(total);
-            // What an earlier run did must not count for the rate.
+            // The work of an earlier run must not count for the rate.
             self.bar.set_position(done);
             self.bar.reset_eta();
             done

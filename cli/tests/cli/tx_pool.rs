@@ -74,7 +74,7 @@ async fn the_pool_of_a_cluster_outlives_itself_and_the_executor() {
     let (mut engine, mut http) = (six.endpoints.engine(), six.endpoints.http());
     assert_eq!(counts(&mut http).await, Some((0, 0)));
 
-    // What a user sends is seen, and in the next block.
+    // A user's transaction is seen, and in the next block.
     let first = Transfer::new(0, 0, TIP);
     assert_eq!(send(&mut http, &first.raw).await, first.hash);
     assert!(has(&mut http, first.hash).await);

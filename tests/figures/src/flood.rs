@@ -88,7 +88,7 @@ fn compare(setting: &Setting, geth: Option<&Path>) -> anyhow::Result<Vec<Figure>
     Ok(figures)
 }
 
-/// What became of a flood.
+/// Outcome of a flood.
 struct Flooded {
     /// Transactions a second that were answered.
     per_second: f64,
@@ -145,7 +145,7 @@ impl Flood {
             let (requests, stop) = (requests.clone(), stop.clone());
             let (sent, taken) = (sent.clone(), taken.clone());
             thread::spawn(move || {
-                // Those who send have machines of their own.
+                // Senders have machines of their own.
                 tandem_actor::take_lowest_priority();
                 let mut client = Client::public(to, ANSWER_TIME_MAX);
                 let pause = Duration::from_secs(1) * (BATCH * THREADS) as u32 / RATE as u32;

@@ -49,7 +49,7 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// Time without any sign of life after which a connection ends.
 const SILENCE_MAX: Duration = Duration::from_secs(75);
 
-/// What a subscriber is told: the `result` of a notification.
+/// Notice for a subscriber: the `result` of a notification.
 pub type Notice = Arc<RawValue>;
 
 /// Source of subscriptions.

@@ -73,7 +73,7 @@ fn keys_out_of_order_are_refused() {
     });
 }
 
-/// What a process leaves that dies between two records goes when the database is opened again.
+/// A process that dies between two records leaves a file. It goes when the database is opened again.
 #[test]
 fn an_unfinished_run_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();

@@ -52,7 +52,7 @@ struct State {
     is_followed: bool,
 }
 
-/// What a subscriber is told.
+/// Topic of a subscription.
 enum Topic {
     /// Headers of blocks that become canonical.
     NewHeads,

@@ -74,7 +74,7 @@ fn copy(shared: &Shared, leader: &dyn LeaderApi, mut progress: Progress) -> Resu
         info!(block = %pivot, permille = progress.permille(), "the state of a later block is copied");
         progress.move_to(pivot, root);
     }
-    // What is there reaches no further than the newest pivot.
+    // The copy reaches no further than the newest pivot.
     let newest = pivot(leader)?.0;
     let target = if newest.number > progress.pivot().number { newest } else { progress.pivot() };
     match blocks::copy(shared, leader, &mut progress, target) {

@@ -39,7 +39,7 @@ fn leader_without_its_first_changes(datadir: &std::path::Path, seed: u64) -> Lea
     leader
 }
 
-/// What a leader does to a copy, and what it was asked for.
+/// Script of a leader: its faults, and the requests that it got.
 struct Script {
     random: Random,
     /// States that it no longer serves.

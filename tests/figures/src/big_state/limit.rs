@@ -7,7 +7,7 @@ use std::{
     process::{Command, id},
 };
 
-/// Where the two versions are mounted, and their files for the limit and for the most that was used.
+/// Mount points of the two versions, and their files for the limit and for the most that was used.
 const VERSIONS: [(&str, &str, &str, &str); 2] = [
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes", "cgroup v1"),
     ("/sys/fs/cgroup", "memory.max", "memory.peak", "cgroup v2"),
