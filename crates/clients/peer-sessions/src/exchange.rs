@@ -177,7 +177,7 @@ impl Drop for Peers {
         // First, so that a session that has ended takes nothing more.
         self.queue = None;
         self.joined.iter().for_each(|peer| self.pool.left(peer));
-        // Those who wait hear that the session is gone.
+        // Callers that wait hear that the session is gone.
         self.link.asked().clear();
     }
 }

@@ -84,8 +84,13 @@ fn an_unfinished_run_leaves_nothing() {
     };
     let store = create(&path);
     let mut run = store.sorted_run::<Slots>();
-    run.put(key(1), U256::from(7)).unwrap();
+    run.put(key(0), U256::from(7)).unwrap();
+    assert_eq!(files(), 0, "a small run needs none");
+    for n in 1..20_000 {
+        run.put(key(n), U256::from(7)).unwrap();
+    }
     assert_eq!(files(), 1);
+    assert!(run.put(key(19_999), U256::from(7)).is_err());
     drop(run);
     assert_eq!(files(), 0);
     load(&store, 0..10, 7);
