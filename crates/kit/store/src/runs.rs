@@ -48,12 +48,15 @@ enum Target<'s> {
     Memory { memory: &'s Memory, writes: MemoryBatch, last: Option<Vec<u8>> },
 }
 
+/// Key and value.
+type Record = (Box<[u8]>, Box<[u8]>);
+
 struct Files<'s> {
     db: &'s Db,
     options: &'s rocksdb::Options,
     directory: PathBuf,
     /// Records so far, as long as the run is small.
-    small: Vec<(Box<[u8]>, Box<[u8]>)>,
+    small: Vec<Record>,
     small_bytes: usize,
     open: Option<SstFileWriter<'s>>,
     /// Records in the open file.

@@ -212,6 +212,9 @@ pub struct Node {
     pub fatal: CancellationToken,
 }
 
+/// Table of peers and pool of a node, if it has them.
+type Beside = (Option<Arc<dyn PeerTableApi>>, Option<Arc<dyn TransactionExchange>>);
+
 impl Node {
     pub fn start(config: Config, key: NodeKey, blocks: Arc<Blocks>, network: u64) -> Self {
         Self::start_with(config, key, blocks, network, None)
@@ -241,10 +244,7 @@ impl Node {
         key: NodeKey,
         blocks: Arc<Blocks>,
         network: u64,
-        (table, transactions): (
-            Option<Arc<dyn PeerTableApi>>,
-            Option<Arc<dyn TransactionExchange>>,
-        ),
+        (table, transactions): Beside,
     ) -> Self {
         let (chain, receiver) = watch::channel(blocks.status(network));
         let fatal = CancellationToken::new();
