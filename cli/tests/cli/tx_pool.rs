@@ -187,9 +187,15 @@ async fn transactions_travel_between_a_cluster_and_its_peer() {
         six.kill(process);
         wait("the next process", async || six.pid(process).filter(|it| *it != pid)).await;
         wait("the pool", async || counts(&mut http).await).await;
-        let back = Transfer::new(sender, 0, TIP);
-        send(&mut node.http, &back.raw).await;
-        wait("one of the node", async || has(&mut http, back.hash).await.then_some(())).await;
+        // An announcement while the process is away stays unheard, so further ones follow.
+        let mut nonces = 0..;
+        wait("one of the node", async || {
+            let back = Transfer::new(sender, nonces.next()?, TIP);
+            send(&mut node.http, &back.raw).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            has(&mut http, back.hash).await.then_some(())
+        })
+        .await;
         let there = Transfer::new(sender + 1, 0, TIP);
         send(&mut http, &there.raw).await;
         wait("one of the cluster", async || has(&mut node.http, there.hash).await.then_some(()))
