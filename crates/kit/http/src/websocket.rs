@@ -1,9 +1,9 @@
 //! JSON-RPC over WebSockets (RFC 6455): the calls of the port, and subscriptions (execution-apis,
 //! `eth_subscribe`).
 //!
-//! A connection answers one message after the other. What its subscriptions say waits in a bounded
-//! queue each; whoever does not take it in time loses the connection, and knows that something is
-//! missing. The number of connections and of subscriptions, and the size of a message are bounded.
+//! A connection answers one message after the other. Each subscription has a bounded queue of notices.
+//! A subscriber that does not take them in time loses its connection, so it knows that it missed some.
+//! The number of connections and of subscriptions, and the size of a message are bounded.
 
 use crate::{
     envelope::{Body as RequestBody, Call, parse, write_response},

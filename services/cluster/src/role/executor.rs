@@ -201,8 +201,7 @@ pub async fn executor(
     Ok(())
 }
 
-/// Tells tx-pool again and again while the head is behind, and once when it is not any more. Never
-/// ends.
+/// Tells tx-pool at intervals that the head is behind, and once that it has caught up. Never ends.
 async fn note_sync(chain: &Chain, pool: &tx_pool::Client) {
     let mut ticks = interval(NOTE_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -83,7 +83,7 @@ fn a_follower_is_open_to_users_and_calls_storage_writer_alone() {
         Objects::parse(&template(&helm, "minimal", &["services.follower.enabled=true"]).unwrap());
     let policy = objects.get("NetworkPolicy", "tandem-follower").unwrap();
     let http = list(&policy["spec"]["ingress"]).any(|rule| rule["ports"][0]["port"] == "http");
-    assert!(!http, "nobody is named");
+    assert!(!http, "the values name no caller");
     let passwords = objects.get("Secret", "tandem-nats").unwrap();
     assert!(passwords["data"]["follower"].is_null(), "it is not on the bus");
 }
