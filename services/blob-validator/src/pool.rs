@@ -14,8 +14,10 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
+    thread,
     time::{Duration, Instant},
 };
+use tandem_actor::take_background_priority;
 use tandem_blob_validator_client::bundle;
 use tandem_bus::Bus;
 use tandem_kzg::{Report, Setup, Verifier};
@@ -220,11 +222,23 @@ fn publish(before: &Status, after: &Status) {
     }
 }
 
+/// Loads the trusted setup on a thread of low priority: it takes over a second of a processor while
+/// the rest of the process starts, or begins to synchronise.
+fn load_setup() -> Setup {
+    let load = || {
+        take_background_priority();
+        Setup::load()
+    };
+    let thread = thread::Builder::new().name("kzg-setup".to_owned()).spawn(load);
+    let loaded = thread.ok().and_then(|thread| thread.join().ok());
+    loaded.unwrap_or_else(Setup::load)
+}
+
 /// Runs the loop of a verifier.
 pub fn run(shared: &Shared) {
     let started = Instant::now();
     let loading = Setup::loaded().is_none();
-    let setup = Setup::load();
+    let setup = load_setup();
     if loading {
         info!(millis = started.elapsed().as_millis() as u64, "trusted setup loaded");
     }

@@ -83,7 +83,7 @@ impl ChainReads for ChainOfPool {
     }
 
     fn is_syncing(&self) -> bool {
-        self.0.sync_target().is_some() || self.0.sync_progress().is_some()
+        self.0.is_syncing()
     }
 }
 

@@ -208,7 +208,7 @@ async fn note_sync(chain: &Chain, pool: &tx_pool::Client) {
     let mut told = false;
     loop {
         ticks.tick().await;
-        let is_syncing = chain.sync_target().is_some() || chain.sync_progress().is_some();
+        let is_syncing = chain.is_syncing();
         if !is_syncing && !told {
             continue;
         }

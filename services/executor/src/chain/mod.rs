@@ -139,6 +139,12 @@ impl Chain {
         *self.sync_target.read()
     }
 
+    /// Returns whether the head is behind the consensus client's: its block waits for ancestors, or
+    /// blocks come from peers.
+    pub fn is_syncing(&self) -> bool {
+        self.sync_target().is_some() || self.sync_progress().is_some()
+    }
+
     /// Notes that a chosen or received block has ancestors that are not executed. `None` notes that
     /// the chain follows the head.
     pub(crate) fn set_sync_target(&self, target: Option<BlockNumber>) {

@@ -13,7 +13,12 @@ use crate::{Chain, ChainReads};
 use alloy_consensus::Header;
 use parking_lot::Mutex;
 use serde_json::value::{RawValue, to_raw_value};
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 use tandem_actor::take_lowest_priority;
 use tandem_http::{
     Notice, Params, RpcError, Subscriber, Subscription, Subscriptions, required, subscription,
@@ -91,7 +96,13 @@ impl Subscriptions for Heads {
         let mut state = self.0.state.lock();
         if !state.is_followed {
             let (hub, heads) = (self.0.clone(), self.0.chain.heads());
-            let follow = move || hub.follow(heads);
+            let follow = move || {
+                let followed = catch_unwind(AssertUnwindSafe(|| hub.follow(heads)));
+                if followed.is_err() {
+                    // The next subscriber starts a new thread.
+                    hub.give_up();
+                }
+            };
             let started = thread::Builder::new().name("subscriptions".to_owned()).spawn(follow);
             started.map_err(|error| {
                 warn!(%error, "no thread for subscriptions");
@@ -112,7 +123,7 @@ impl Hub {
             return self.give_up();
         };
         let mut head = *heads.borrow_and_update();
-        let mut is_syncing = self.is_syncing();
+        let mut is_syncing = self.chain.is_syncing();
         while self.has_subscribers() {
             // An error is the end of the time, or of the chain.
             let _ = clock.block_on(async { timeout(TICK, heads.changed()).await });
@@ -121,7 +132,7 @@ impl Hub {
                 self.tell_of_blocks(head, next);
                 head = next;
             }
-            if is_syncing != self.is_syncing() {
+            if is_syncing != self.chain.is_syncing() {
                 is_syncing = !is_syncing;
                 self.tell_of_sync(is_syncing);
             }
@@ -152,10 +163,6 @@ impl Hub {
         let mut state = self.state.lock();
         subscribers.append(&mut state.subscribers);
         state.subscribers = subscribers;
-    }
-
-    fn is_syncing(&self) -> bool {
-        self.chain.sync_target().is_some() || self.chain.sync_progress().is_some()
     }
 
     fn tell_of_sync(&self, is_syncing: bool) {
