@@ -66,7 +66,7 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 51] = [
+pub const RULES: [Rule; 52] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -134,6 +134,7 @@ pub const RULES: [Rule; 51] = [
     rule(POOL, "GetNextNonce", &[EXECUTOR, OPERATOR]),
     rule(POOL, "GetCounts", &[EXECUTOR, OPERATOR]),
     rule(POOL, "ListBest", &[EXECUTOR, OPERATOR]),
+    rule(POOL, "ListArrivals", &[EXECUTOR, OPERATOR]),
     rule(POOL, "ListContent", &[EXECUTOR, OPERATOR]),
     rule(POOL, "NoteSync", &[EXECUTOR]),
     rule(TRANSACTIONS, "ExecuteBlocks", &[EXECUTOR]),

@@ -111,6 +111,9 @@ pub const POOL_MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of transactions in a page of those that pay a block best.
 pub const POOL_PAGE_TRANSACTIONS_MAX: usize = 4096;
 
+/// Number of transactions that became pending lately, which the pool remembers in their order.
+pub const ARRIVALS_MAX: usize = 4096;
+
 /// Size of transactions in bytes at which a page of them, or a part of the pool's content, ends.
 pub const POOL_PAGE_BYTES: usize = 4 << 20;
 

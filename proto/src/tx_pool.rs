@@ -55,6 +55,16 @@ pub struct BestPage {
     pub is_last: bool,
 }
 
+/// One page of the transactions that became pending, in this order.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Arrivals {
+    /// Transactions. Some may have left the pool since.
+    pub transactions: Vec<PooledTransaction>,
+    /// Number of transactions that became pending up to the last of the page. The next question is
+    /// for those after it.
+    pub upto: u64,
+}
+
 /// Numbers of transactions in the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
@@ -111,6 +121,12 @@ pub trait TxPoolApi: Send + Sync + 'static {
     /// Returns a page of the pending transactions that pay a block best. It ends after about
     /// [`POOL_PAGE_BYTES`](crate::limits::POOL_PAGE_BYTES) bytes.
     fn best(&self, query: BestQuery) -> Pending<BestPage>;
+
+    /// Returns a page of the transactions that became pending after the first `after` ones, and for
+    /// `None` only their number. The pool remembers the newest
+    /// [`ARRIVALS_MAX`](crate::limits::ARRIVALS_MAX); a caller that is further behind misses the
+    /// older ones. The page ends after about [`POOL_PAGE_BYTES`](crate::limits::POOL_PAGE_BYTES).
+    fn arrivals(&self, after: Option<u64>) -> Pending<Arrivals>;
 
     /// Returns the transactions of all senders, or of one.
     fn content(&self, sender: Option<Address>) -> Pending<Content>;

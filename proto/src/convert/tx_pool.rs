@@ -9,9 +9,10 @@ use super::{
 };
 use crate::{
     limits::{
-        POOL_MESSAGE_BYTES_MAX, POOL_PAGE_BYTES, POOL_PAGE_TRANSACTIONS_MAX, REFUSAL_KIND_BYTES_MAX,
+        ARRIVALS_MAX, POOL_MESSAGE_BYTES_MAX, POOL_PAGE_BYTES, POOL_PAGE_TRANSACTIONS_MAX,
+        REFUSAL_KIND_BYTES_MAX,
     },
-    tx_pool::{BestPage, BestQuery, Content, Counts, Error, PooledTransaction},
+    tx_pool::{Arrivals, BestPage, BestQuery, Content, Counts, Error, PooledTransaction},
     wire::tx_pool::v1::{self, error as error_wire},
 };
 use bytes::Bytes;
@@ -232,6 +233,23 @@ impl TryFrom<v1::ListBestResponse> for BestPage {
         let transactions =
             transactions(page, POOL_PAGE_TRANSACTIONS_MAX).at("list_best.transactions")?;
         Ok(Self { transactions, version: wire.version, is_last: wire.is_last })
+    }
+}
+
+impl From<Arrivals> for v1::ListArrivalsResponse {
+    fn from(page: Arrivals) -> Self {
+        let transactions = Some(v1::Transactions::from(&page.transactions[..]));
+        Self { transactions, upto: page.upto }
+    }
+}
+
+impl TryFrom<v1::ListArrivalsResponse> for Arrivals {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ListArrivalsResponse) -> Result<Self, ConvertError> {
+        let page = required(wire.transactions).at("list_arrivals.transactions")?;
+        let transactions = transactions(page, ARRIVALS_MAX).at("list_arrivals.transactions")?;
+        Ok(Self { transactions, upto: wire.upto })
     }
 }
 

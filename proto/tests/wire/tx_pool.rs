@@ -6,7 +6,7 @@ use tandem_primitives::{Address, B256, Bytes as Raw};
 use tandem_proto::{
     convert::ContentParts,
     limits::{POOL_MESSAGE_BYTES_MAX, POOL_PAGE_BYTES, POOL_PAGE_TRANSACTIONS_MAX},
-    tx_pool::{BestPage, BestQuery, Content, Counts, Error, PooledTransaction},
+    tx_pool::{Arrivals, BestPage, BestQuery, Content, Counts, Error, PooledTransaction},
     wire::tx_pool::v1,
 };
 use tonic::{Code, Status};
@@ -61,6 +61,8 @@ proptest! {
         prop_assert_eq!(through::<v1::ListBestRequest, _>(query), query);
         let page = BestPage { transactions: list.clone(), version: numbers[0], is_last };
         prop_assert_eq!(through::<v1::ListBestResponse, _>(page.clone()), page);
+        let page = Arrivals { transactions: list.clone(), upto: numbers[0] };
+        prop_assert_eq!(through::<v1::ListArrivalsResponse, _>(page.clone()), page);
         for sender in [None, Some(sender)] {
             prop_assert_eq!(through::<v1::ListContentRequest, _>(sender), sender);
         }
@@ -172,6 +174,10 @@ fn malformed_messages_name_the_field() {
         (
             refused::<_, BestPage>(v1::ListBestResponse::default()),
             "list_best.transactions: is missing",
+        ),
+        (
+            refused::<_, Arrivals>(v1::ListArrivalsResponse::default()),
+            "list_arrivals.transactions: is missing",
         ),
         (query(|it| it.transactions_max = 0), "list_best.transactions_max: 0 is not in 1..=4096"),
         (

@@ -9,7 +9,6 @@ use crate::{
     journal::Journal,
     locals::Locals,
     metrics,
-    peers::News,
     pool::{Added, Pooled, Sizes},
     service::Shared,
 };
@@ -129,7 +128,7 @@ impl Actor {
                 Received::Closed => return,
             }
             if inbox.is_empty() || self.promoted.len() >= PROMOTED_MAX {
-                self.shared.tell_peers(News::Pending(std::mem::take(&mut self.promoted)));
+                self.shared.tell_of_pending(std::mem::take(&mut self.promoted));
             }
             self.add_again();
             if ticked.elapsed() >= TICK {

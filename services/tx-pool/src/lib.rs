@@ -14,7 +14,8 @@
 //! * **Inputs.** Transactions of users ([`TxPoolApi`](tandem_proto::tx_pool::TxPoolApi)) and of peers
 //!   ([`TransactionExchange`](tandem_proto::peer_sessions::TransactionExchange)), `chain.head`, reads
 //!   of the chain ([`ChainReads`]).
-//! * **Outputs.** Announcements and transactions for peers; answers to look-ups.
+//! * **Outputs.** Announcements and transactions for peers; answers to look-ups; the transactions that
+//!   became pending lately.
 //! * **Limits** ([`Config`]). Transactions without blobs by slots of 32 KiB, those with blobs by bytes,
 //!   each sender by number; see [`pool`]. Transactions of this node's users are remembered in a
 //!   journal, and added again when they were evicted.
@@ -28,6 +29,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod actor;
+mod arrived;
 mod blobs;
 mod chain;
 mod config;

@@ -2,6 +2,7 @@
 
 use crate::{
     actor::{Actor, Message},
+    arrived::Arrived,
     chain::{ChainError, ChainReads, Head},
     config::Config,
     error::Error,
@@ -28,7 +29,9 @@ use tandem_proto::{
     blob_validator::BlobApi,
     event::CHAIN_HEAD,
     limits::BLOBS_PER_BUNDLE_MAX,
-    tx_pool::{BestPage, BestQuery, Content, Counts, Pending, PooledTransaction, TxPoolApi},
+    tx_pool::{
+        Arrivals, BestPage, BestQuery, Content, Counts, Pending, PooledTransaction, TxPoolApi,
+    },
 };
 use tokio::{runtime, sync::oneshot};
 use tokio_util::sync::CancellationToken;
@@ -70,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) chain: Arc<dyn ChainReads>,
     pub(crate) blobs: Arc<dyn BlobApi>,
     pub(crate) pool: Mutex<Pool>,
+    /// Transactions that became pending lately.
+    pub(crate) arrived: Mutex<Arrived>,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) tip_min: u128,
     /// Bytes of the largest transaction that a peer may announce.
@@ -94,6 +99,12 @@ impl Shared {
 
     pub(crate) fn set_head(&self, head: Head) {
         *self.head.lock() = Arc::new(head);
+    }
+
+    /// Tells peers and subscribers of transactions that became pending.
+    pub(crate) fn tell_of_pending(&self, pending: Vec<Arc<Pooled>>) {
+        self.arrived.lock().push(&pending);
+        self.tell_peers(News::Pending(pending));
     }
 
     /// Tells the task of the peers, if it keeps up.
@@ -141,6 +152,7 @@ impl TxPool {
             chain,
             blobs,
             pool: Mutex::new(Pool::new(config.limits())),
+            arrived: Mutex::default(),
             registry: Mutex::default(),
             tip_min: config.tip_min.into(),
             network_bytes_max: blob_bytes as u64,
@@ -217,6 +229,12 @@ impl TxPoolApi for TxPool {
         };
         let transactions = best.iter().map(|tx| described(tx)).collect();
         Box::pin(ready(Ok(BestPage { transactions, version, is_last })))
+    }
+
+    fn arrivals(&self, after: Option<u64>) -> Pending<Arrivals> {
+        let (found, upto) = self.shared.arrived.lock().after(after);
+        let transactions = found.iter().map(|tx| described(tx)).collect();
+        Box::pin(ready(Ok(Arrivals { transactions, upto })))
     }
 
     fn content(&self, sender: Option<Address>) -> Pending<Content> {

@@ -12,7 +12,10 @@ use std::{
 use tandem_primitives::{Address, B256, Bytes};
 use tandem_proto::{
     limits::{POOL_MESSAGE_BYTES_MAX, POOL_PAGE_BYTES},
-    tx_pool::{BestPage, BestQuery, Content, Counts, Error, Pending, PooledTransaction, TxPoolApi},
+    tx_pool::{
+        Arrivals, BestPage, BestQuery, Content, Counts, Error, Pending, PooledTransaction,
+        TxPoolApi,
+    },
     wire::tx_pool::v1::{self, tx_pool_client::TxPoolClient},
 };
 use tandem_tx_pool::grpc::{Server, SyncNote};
@@ -81,6 +84,12 @@ impl TxPoolApi for Fixed {
         self.note(format!("{query:?}"));
         let transactions = self.content.pending.clone();
         answer(Ok(BestPage { transactions, version: 3, is_last: query.skip > 0 }))
+    }
+
+    fn arrivals(&self, after: Option<u64>) -> Pending<Arrivals> {
+        let Content { pending, .. } = &self.content;
+        let (upto, after) = (pending.len(), after.map_or(pending.len(), |after| after as usize));
+        answer(Ok(Arrivals { transactions: pending[after..].to_vec(), upto: upto as u64 }))
     }
 
     fn content(&self, sender: Option<Address>) -> Pending<Content> {
@@ -164,6 +173,9 @@ fn every_call_is_answered_as_by_the_pool_itself() {
     }
     same(&runtime, &client, &pool, |it| it.counts());
     same(&runtime, &client, &pool, |it| it.content(None));
+    for after in [None, Some(0), Some(1), Some(2)] {
+        same(&runtime, &client, &pool, |it| it.arrivals(after));
+    }
     same(&runtime, &client, &pool, |it| it.add(Bytes::from(vec![3; 9 << 20])));
     let query = BestQuery {
         base_fee: u128::MAX,

@@ -11,7 +11,8 @@ use tandem_proto::{
     convert::ERROR_METADATA,
     limits::POOL_MESSAGE_BYTES_MAX,
     tx_pool::{
-        BestPage, BestQuery, Content, Counts, Error, Pending, PooledTransaction, Result, TxPoolApi,
+        Arrivals, BestPage, BestQuery, Content, Counts, Error, Pending, PooledTransaction, Result,
+        TxPoolApi,
     },
     wire::tx_pool::v1::{self, tx_pool_client::TxPoolClient, tx_pool_server::SERVICE_NAME},
 };
@@ -205,6 +206,16 @@ impl TxPoolApi for Client {
         Box::pin(async move {
             let answer = shared.call(shared.config.answer_ms_max, |mut calls| async move {
                 calls.list_best(v1::ListBestRequest::from(query)).await
+            });
+            Ok(answer.await?.into_inner().try_into()?)
+        })
+    }
+
+    fn arrivals(&self, after: Option<u64>) -> Pending<Arrivals> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let answer = shared.call(shared.config.answer_ms_max, |mut calls| async move {
+                calls.list_arrivals(v1::ListArrivalsRequest { after }).await
             });
             Ok(answer.await?.into_inner().try_into()?)
         })

@@ -27,8 +27,8 @@ use tandem_proto::{
     event::{CHAIN_HEAD, ChainEvent},
     storage::StorageApi,
     tx_pool::{
-        BestPage, BestQuery, Content, Counts, Error as CallError, Pending, PooledTransaction,
-        TxPoolApi,
+        Arrivals, BestPage, BestQuery, Content, Counts, Error as CallError, Pending,
+        PooledTransaction, TxPoolApi,
     },
 };
 use tandem_storage_writer_client as storage_writer;
@@ -251,6 +251,10 @@ impl TxPoolApi for Slot {
 
     fn best(&self, query: BestQuery) -> Pending<BestPage> {
         self.call(|pool| pool.best(query))
+    }
+
+    fn arrivals(&self, after: Option<u64>) -> Pending<Arrivals> {
+        self.call(|pool| pool.arrivals(after))
     }
 
     fn content(&self, sender: Option<Address>) -> Pending<Content> {

@@ -1,31 +1,39 @@
 //! Subscriptions of `eth_subscribe` (execution-apis, geth's `eth/filters`): new heads, logs of new
-//! blocks, and the state of the synchronisation.
+//! blocks, pending transactions, and the state of the synchronisation.
 //!
 //! One thread of the lowest priority follows the head while there are subscribers. It goes from one
 //! head to the next, block by block, renders each notice once, and never waits for a subscriber: one
-//! that is too far behind loses its subscription.
+//! that is too far behind loses its subscription. While someone wants pending transactions, it asks
+//! the pool for new ones every [`POOL_TICK`].
 
 use super::{
     eth::{BlockLogs, Filter, FilterJson, syncing},
-    json::HeadJson,
+    json::{HeadJson, TransactionJson},
 };
 use crate::{Chain, ChainReads};
 use alloy_consensus::Header;
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use serde_json::value::{RawValue, to_raw_value};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     thread,
     time::Duration,
 };
 use tandem_actor::take_lowest_priority;
+use tandem_chain::decode_transaction;
 use tandem_http::{
     Notice, Params, RpcError, Subscriber, Subscription, Subscriptions, required, subscription,
 };
 use tandem_primitives::BlockId;
-use tokio::{runtime, sync::watch, time::timeout};
-use tracing::warn;
+use tandem_proto::tx_pool::{Arrivals, PooledTransaction, TxPoolApi};
+use tokio::{
+    runtime::{self, Runtime},
+    sync::{Notify, watch},
+    time::timeout,
+};
+use tracing::{debug, warn};
 
 /// Blocks between two heads, on either branch, of which subscribers are told. Of a longer way they
 /// are told the end.
@@ -37,9 +45,20 @@ const BEHIND_MAX: usize = 8_192;
 /// Time between two looks at what has no event: the synchronisation, and subscribers that are gone.
 const TICK: Duration = Duration::from_secs(1);
 
+/// Time between two questions for pending transactions.
+const POOL_TICK: Duration = Duration::from_millis(50);
+
+/// Longest wait for a pool in another process.
+const POOL_WAIT_MAX: Duration = Duration::from_millis(500);
+
 /// Returns the subscriptions over a view of the chain.
 pub fn subscriptions(reads: &ChainReads) -> Arc<dyn Subscriptions> {
-    let hub = Hub { chain: reads.chain().clone(), state: Mutex::default() };
+    let hub = Hub {
+        chain: reads.chain().clone(),
+        pool: reads.transactions.clone(),
+        state: Mutex::default(),
+        joined: Notify::new(),
+    };
     Arc::new(Heads(Arc::new(hub)))
 }
 
@@ -47,7 +66,11 @@ struct Heads(Arc<Hub>);
 
 struct Hub {
     chain: Arc<Chain>,
+    /// Pool of transactions, empty without one.
+    pool: Arc<OnceLock<Arc<dyn TxPoolApi>>>,
     state: Mutex<State>,
+    /// Notified when someone subscribes to pending transactions.
+    joined: Notify,
 }
 
 #[derive(Default)]
@@ -55,6 +78,15 @@ struct State {
     subscribers: Vec<(Topic, Subscriber)>,
     /// Whether the thread runs.
     is_followed: bool,
+    /// Number of transactions that became pending before those that are told next. `None` while
+    /// nobody subscribes to them, or before the pool has told the number.
+    arrivals: Option<u64>,
+}
+
+impl State {
+    fn wants_pending(&self) -> bool {
+        self.subscribers.iter().any(|(topic, _)| matches!(topic, Topic::Pending { .. }))
+    }
 }
 
 /// Topic of a subscription.
@@ -63,6 +95,11 @@ enum Topic {
     NewHeads,
     /// Logs of blocks that become canonical, or are so no more.
     Logs(Filter),
+    /// Transactions that become pending: their hashes, or all of them.
+    Pending {
+        /// Whether it is all of them.
+        full: bool,
+    },
     /// Begin and end of the synchronisation.
     Syncing,
 }
@@ -73,6 +110,13 @@ impl Topic {
         match required(name, 0)?.as_str() {
             "newHeads" => Ok(Self::NewHeads),
             "syncing" => Ok(Self::Syncing),
+            "newPendingTransactions" => {
+                let full = detail.map(|detail| serde_json::from_str::<Option<bool>>(detail.get()));
+                let full = full.transpose().map_err(|error| {
+                    RpcError::invalid_params(format_args!("invalid argument 1: {error}"))
+                })?;
+                Ok(Self::Pending { full: full.flatten().unwrap_or(false) })
+            }
             "logs" => {
                 let filter = detail.map(|detail| serde_json::from_str::<FilterJson>(detail.get()));
                 let filter = filter.transpose().map_err(|error| {
@@ -82,7 +126,10 @@ impl Topic {
             }
             other => {
                 let name: String = other.chars().take(40).collect();
-                let text = format!("no \"{name}\" subscription; there are newHeads, logs, syncing");
+                let text = format!(
+                    "no \"{name}\" subscription; there are newHeads, logs, \
+                     newPendingTransactions, syncing"
+                );
                 Err(RpcError::invalid_params(text))
             }
         }
@@ -92,6 +139,10 @@ impl Topic {
 impl Subscriptions for Heads {
     fn begin(&self, params: &Params) -> Result<Subscription, RpcError> {
         let topic = Topic::of(params)?;
+        let arrivals = match &topic {
+            Topic::Pending { .. } => self.0.arrivals()?,
+            _ => None,
+        };
         let (subscriber, subscription) = subscription(BEHIND_MAX);
         let mut state = self.0.state.lock();
         if !state.is_followed {
@@ -110,12 +161,25 @@ impl Subscriptions for Heads {
             })?;
             state.is_followed = true;
         }
+        if matches!(topic, Topic::Pending { .. }) {
+            state.arrivals = state.arrivals.or(arrivals);
+            self.0.joined.notify_one();
+        }
         state.subscribers.push((topic, subscriber));
         Ok(subscription)
     }
 }
 
 impl Hub {
+    /// Returns the number of transactions that became pending so far, `None` if the pool is in
+    /// another process, which is asked later.
+    fn arrivals(&self) -> Result<Option<u64>, RpcError> {
+        let no_pool = || RpcError::server("this process has no transaction pool");
+        let pool = self.pool.get().ok_or_else(no_pool)?;
+        let answer = pool.arrivals(None).now_or_never();
+        Ok(answer.and_then(Result::ok).map(|arrivals| arrivals.upto))
+    }
+
     /// Follows the head until no subscriber is left.
     fn follow(&self, mut heads: watch::Receiver<BlockId>) {
         take_lowest_priority();
@@ -125,8 +189,14 @@ impl Hub {
         let mut head = *heads.borrow_and_update();
         let mut is_syncing = self.chain.is_syncing();
         while self.has_subscribers() {
-            // An error is the end of the time, or of the chain.
-            let _ = clock.block_on(async { timeout(TICK, heads.changed()).await });
+            let tick = if self.state.lock().wants_pending() { POOL_TICK } else { TICK };
+            clock.block_on(async {
+                tokio::select! {
+                    // An error is the end of the time, or of the chain.
+                    _ = timeout(tick, heads.changed()) => {}
+                    () = self.joined.notified() => {}
+                }
+            });
             let next = *heads.borrow_and_update();
             if next != head {
                 self.tell_of_blocks(head, next);
@@ -136,6 +206,7 @@ impl Hub {
                 is_syncing = !is_syncing;
                 self.tell_of_sync(is_syncing);
             }
+            self.tell_of_pending(&clock);
         }
     }
 
@@ -174,6 +245,34 @@ impl Hub {
         let Ok(notice) = RawValue::from_string(notice).map(Arc::from) else { return };
         self.tell(|topic| match topic {
             Topic::Syncing => vec![Arc::clone(&notice)],
+            _ => Vec::new(),
+        });
+    }
+
+    fn tell_of_pending(&self, clock: &Runtime) {
+        let after = {
+            let mut state = self.state.lock();
+            state.arrivals = state.arrivals.filter(|_| state.wants_pending());
+            if !state.wants_pending() {
+                return;
+            }
+            state.arrivals
+        };
+        let Some(pool) = self.pool.get() else { return };
+        let answer = clock.block_on(async { timeout(POOL_WAIT_MAX, pool.arrivals(after)).await });
+        let Arrivals { transactions, upto } = match answer {
+            Ok(Ok(arrivals)) => arrivals,
+            Ok(Err(error)) => return debug!(%error, "pending transactions not known"),
+            Err(_) => return debug!("the pool does not tell pending transactions in time"),
+        };
+        self.state.lock().arrivals = Some(upto);
+        let hashes: Vec<Notice> = rendered(&transactions, |tx| to_raw_value(&tx.hash).ok());
+        let all = OnceLock::<Vec<Notice>>::new();
+        self.tell(|topic| match topic {
+            Topic::Pending { full: false } => hashes.clone(),
+            Topic::Pending { full: true } => {
+                all.get_or_init(|| rendered(&transactions, whole)).clone()
+            }
             _ => Vec::new(),
         });
     }
@@ -243,6 +342,19 @@ impl Hub {
         }
         (removed, added)
     }
+}
+
+/// Renders transactions, without those that cannot be rendered.
+fn rendered(
+    transactions: &[PooledTransaction],
+    render: impl Fn(&PooledTransaction) -> Option<Box<RawValue>>,
+) -> Vec<Notice> {
+    transactions.iter().filter_map(|tx| render(tx).map(Notice::from)).collect()
+}
+
+fn whole(pooled: &PooledTransaction) -> Option<Box<RawValue>> {
+    let transaction = decode_transaction(&pooled.raw).ok()?;
+    to_raw_value(&TransactionJson::pooled(&transaction, pooled.hash, pooled.sender)).ok()
 }
 
 type Blocks = Vec<(BlockId, Arc<Header>)>;

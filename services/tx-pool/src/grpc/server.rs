@@ -123,6 +123,14 @@ impl generated::TxPool for Service {
         Ok(Response::new(self.api.best(query).await?.into()))
     }
 
+    async fn list_arrivals(
+        &self,
+        request: Request<v1::ListArrivalsRequest>,
+    ) -> Result<Response<v1::ListArrivalsResponse>, Status> {
+        let after = request.into_inner().after;
+        Ok(Response::new(self.api.arrivals(after).await?.into()))
+    }
+
     type ListContentStream = Parts;
 
     async fn list_content(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tandem_chain::Fork;
 use tandem_cluster::Config;
-use tandem_cluster_tests::{Builder, Contents, Forks, Node};
+use tandem_cluster_tests::{Builder, Contents, Forks, Node, Transfer};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
 
@@ -113,4 +113,36 @@ async fn subscribers_follow_the_chain_through_a_reorg() {
             assert!(answer.to_string().contains(text), "{answer}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscribers_hear_of_transactions_when_they_become_pending() {
+    const TIP: u128 = 1_000_000_000;
+    let builder = Builder::new(Forks::at_genesis(Fork::Osaka));
+    let mut node = Node::start_with(builder.genesis_json(), Config::small()).await;
+    let (mut hashes, mut whole) = (connect(&node).await, connect(&node).await);
+    let of_hashes = hashes.subscribe(json!(["newPendingTransactions"])).await;
+    let of_whole = whole.subscribe(json!(["newPendingTransactions", true])).await;
+
+    // The one with a gap becomes pending with the one before it.
+    let [first, second] = [0, 1].map(|nonce| Transfer::new(0, nonce, TIP));
+    node.http.call("eth_sendRawTransaction", json!([second.raw])).await.unwrap();
+    node.http.call("eth_sendRawTransaction", json!([first.raw])).await.unwrap();
+    for transfer in [&first, &second] {
+        assert_eq!(hashes.notice(&of_hashes).await, json!(transfer.hash));
+        let found =
+            node.http.call("eth_getTransactionByHash", json!([transfer.hash])).await.unwrap();
+        assert_eq!(whole.notice(&of_whole).await, found);
+    }
+    // Those who come later hear of later ones only, and nobody of any after the end.
+    let mut late = connect(&node).await;
+    let of_late = late.subscribe(json!(["newPendingTransactions", false])).await;
+    assert_eq!(hashes.call("eth_unsubscribe", json!([of_hashes])).await["result"], json!(true));
+    let third = Transfer::new(0, 2, TIP);
+    node.http.call("eth_sendRawTransaction", json!([third.raw])).await.unwrap();
+    assert_eq!(late.notice(&of_late).await, json!(third.hash));
+    let number = hashes.call("eth_blockNumber", json!([])).await;
+    assert_eq!(number["result"], json!("0x0"), "{number}");
+    let answer = late.call("eth_subscribe", json!(["newPendingTransactions", 1])).await;
+    assert!(answer.to_string().contains("invalid argument 1"), "{answer}");
 }
