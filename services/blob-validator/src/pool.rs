@@ -17,7 +17,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tandem_actor::take_background_priority;
+use tandem_actor::take_lowest_priority;
 use tandem_blob_validator_client::bundle;
 use tandem_bus::Bus;
 use tandem_kzg::{Report, Setup, Verifier};
@@ -222,11 +222,11 @@ fn publish(before: &Status, after: &Status) {
     }
 }
 
-/// Loads the trusted setup on a thread of low priority: it takes over a second of a processor while
-/// the rest of the process starts, or begins to synchronise.
+/// Loads the trusted setup on a thread of the lowest priority: it takes over a second of a processor
+/// while the rest of the process starts, or begins to synchronise.
 fn load_setup() -> Setup {
     let load = || {
-        take_background_priority();
+        take_lowest_priority();
         Setup::load()
     };
     let thread = thread::Builder::new().name("kzg-setup".to_owned()).spawn(load);

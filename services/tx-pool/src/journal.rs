@@ -11,7 +11,7 @@
 //! when they make up most of it. A record that the end of the process cut short ends the file.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
@@ -19,6 +19,8 @@ use tandem_primitives::Bytes;
 use tracing::warn;
 
 const NAME: &str = "transactions.journal";
+/// File that the process with the journal has locked. The journal itself is replaced now and then.
+const LOCK: &str = "transactions.lock";
 const MAGIC: &[u8] = b"tandem transactions 1\n";
 const RECORD_HEADER: usize = 8;
 
@@ -29,6 +31,7 @@ const WASTE_MIN: u64 = 1 << 20;
 pub(crate) struct Journal {
     path: PathBuf,
     file: File,
+    _lock: File,
     bytes: u64,
     /// Bytes after the last rewrite.
     live: u64,
@@ -41,13 +44,14 @@ impl Journal {
     /// of at most `bytes_max` together and `record_max` each.
     ///
     /// # Errors
-    /// Error of the operating system; [`io::ErrorKind::InvalidData`] if the file is another one.
+    /// Error of the operating system; [`io::ErrorKind::InvalidData`] if the file is another one,
+    /// [`io::ErrorKind::ResourceBusy`] while another process has the journal.
     pub fn open(
         folder: &Path,
         bytes_max: usize,
         record_max: usize,
     ) -> io::Result<(Self, Vec<Bytes>)> {
-        let path = folder.join(NAME);
+        let (lock, path) = (lock(&folder.join(LOCK))?, folder.join(NAME));
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(&path)?;
         let mut reader = BufReader::new(&file);
@@ -79,7 +83,8 @@ impl Journal {
             file.set_len(end)?;
         }
         file.seek(SeekFrom::Start(end))?;
-        Ok((Self { path, file, bytes: end, live: end, is_broken: false }, records))
+        let journal = Self { path, file, _lock: lock, bytes: end, live: end, is_broken: false };
+        Ok((journal, records))
     }
 
     /// Appends a transaction.
@@ -121,6 +126,19 @@ impl Journal {
     }
 }
 
+/// Locks a file until it is dropped, or the process ends.
+fn lock(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let text = format!("another process has locked {}", path.display());
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
 fn record(raw: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(RECORD_HEADER + raw.len());
     // A transaction has far less than 4 GiB.
@@ -154,6 +172,8 @@ mod tests {
     use tempfile::TempDir;
 
     fn open(folder: &TempDir) -> (Journal, Vec<Bytes>) {
+        // Earlier handles stand for dead processes, which have no lock.
+        let _ = fs::remove_file(folder.path().join(LOCK));
         Journal::open(folder.path(), 1 << 20, 1 << 16).unwrap()
     }
 
@@ -215,7 +235,7 @@ mod tests {
         assert!(!journal.is_wasteful(0));
         journal.append(&raw(3)).unwrap();
         assert_eq!(open(&folder).1, [raw(1), raw(2), raw(3)]);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]
@@ -227,6 +247,20 @@ mod tests {
         fs::remove_file(folder.path().join(NAME)).unwrap();
         let (mut journal, _) = open(&folder);
         (0..5).for_each(|byte| journal.append(&raw(byte)).unwrap());
+        drop(journal);
         assert_eq!(Journal::open(folder.path(), 22, 1 << 16).unwrap().1, [raw(0), raw(1)]);
+    }
+
+    #[test]
+    fn a_second_process_is_refused_while_the_first_one_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(&folder);
+        journal.append(&raw(1)).unwrap();
+        journal.rewrite([raw(2)].iter()).unwrap();
+        let error = Journal::open(folder.path(), 1 << 20, 1 << 16).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        assert!(error.to_string().contains("another process has locked"), "{error}");
+        drop(journal);
+        assert_eq!(Journal::open(folder.path(), 1 << 20, 1 << 16).unwrap().1, [raw(2)]);
     }
 }

@@ -81,6 +81,8 @@ impl Asker {
             let asked = Instant::now();
             let answer = self.sessions.fetch(peer, Fetch::State(request.clone())).await;
             histogram!(names::REQUEST_SECONDS, "kind" => kind).record(asked.elapsed());
+            // Before the check, so that the peer has something to do meanwhile.
+            self.release(peer);
             let outcome = match answer {
                 Ok(Fetched::State(items)) => {
                     let check = check.clone();
@@ -102,7 +104,9 @@ impl Asker {
                 Err(None) => "gone",
             };
             counter!(names::REQUESTS, "kind" => kind, "outcome" => word).increment(1);
-            self.release(peer, outcome.as_ref().err().copied());
+            if let Err(fault) = outcome {
+                self.avoid(peer, fault);
+            }
             match outcome {
                 Ok(checked) => return Ok(checked),
                 Err(Some(Fault::Lie)) => {
@@ -140,7 +144,8 @@ impl Asker {
         Ok(chosen)
     }
 
-    fn release(&self, peer: PeerId, fault: Option<Option<Fault>>) {
+    /// Notes that a request is not under way any more.
+    fn release(&self, peer: PeerId) {
         let mut uses = self.uses();
         if let Some(load) = uses.under_way.get_mut(&peer) {
             *load -= 1;
@@ -148,16 +153,20 @@ impl Asker {
                 uses.under_way.remove(&peer);
             }
         }
-        match fault {
-            Some(Some(Fault::Absent | Fault::Lie)) => {
-                uses.without.insert(peer);
-            }
-            Some(None) => {
-                uses.resting.insert(peer, Instant::now() + REST);
-            }
-            None => {}
-        }
         drop(uses);
         self.ended.notify_waiters();
+    }
+
+    /// Asks a peer no more for this state, or, without a fault of its own, not for a while.
+    fn avoid(&self, peer: PeerId, fault: Option<Fault>) {
+        let mut uses = self.uses();
+        match fault {
+            Some(Fault::Absent | Fault::Lie) => {
+                uses.without.insert(peer);
+            }
+            None => {
+                uses.resting.insert(peer, Instant::now() + REST);
+            }
+        }
     }
 }
