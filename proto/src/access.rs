@@ -66,7 +66,7 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 52] = [
+pub const RULES: [Rule; 53] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -100,6 +100,8 @@ pub const RULES: [Rule; 52] = [
     rule(STORAGE, "GetTransaction", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "GetAccessList", &[EXECUTOR, PEER_SESSIONS, OPERATOR]),
     rule(STORAGE, "GetStateItems", &[PEER_SESSIONS, FOLLOWER]),
+    // The executor's process synchronises from peers.
+    rule(STORAGE, "Download", &[EXECUTOR]),
     // A follower copies the chain, and begins with genesis and a recent state.
     rule(STORAGE, "Follow", &[FOLLOWER]),
     // Only the executor sends blocks to workers.

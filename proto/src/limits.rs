@@ -98,6 +98,18 @@ pub const STORAGE_TRIES_MAX: usize = 1024;
 /// Maximum number of trie nodes that prove a range: the ways from the root to two keys.
 pub const STATE_PROOF_NODES_MAX: usize = 2 * 65;
 
+/// Maximum number of parts of a downloaded state in one call.
+pub const DOWNLOADED_PARTS_MAX: usize = 4096;
+
+/// Maximum number of downloaded blocks in one call.
+pub const DOWNLOADED_BLOCKS_MAX: usize = 1024;
+
+/// Maximum number of hashes in a question about a downloaded state.
+pub const DOWNLOAD_HASHES_MAX: usize = 1 << 16;
+
+/// Maximum size in bytes of a note about the progress of a download.
+pub const DOWNLOAD_PROGRESS_BYTES_MAX: usize = 64 << 10;
+
 /// Maximum number of codes that a peer is asked for.
 pub const CODES_MAX: usize = 1024;
 

@@ -2,6 +2,7 @@
 //! [snap](https://github.com/ethereum/devp2p/blob/master/caps/snap.md): ranges of accounts and slots
 //! with proofs, codes and trie nodes.
 
+use crate::storage::{Result, StateDownloads};
 use tandem_primitives::{Account, B256, BlockId, Bytes, U256};
 
 /// Wanted part of a state. `bytes` is the size that an answer should have at most. An answer has at
@@ -183,4 +184,60 @@ pub struct DownloadedBlock {
     pub body: Bytes,
     /// Receipts as the database stores them.
     pub receipts: Bytes,
+}
+
+/// Call of [`StateDownloads`], for a storage-writer in another process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DownloadStep {
+    /// [`StateDownloads::download_progress`].
+    Progress,
+    /// [`StateDownloads::begin_download`].
+    Begin,
+    /// [`StateDownloads::put_state`]: the parts, and the progress.
+    PutState(Vec<StatePart>, Bytes),
+    /// [`StateDownloads::put_blocks`].
+    PutBlocks(Vec<DownloadedBlock>),
+    /// [`StateDownloads::lacking_codes`].
+    LackingCodes(Vec<B256>),
+    /// [`StateDownloads::build_tries`].
+    BuildTries,
+    /// [`StateDownloads::built_node`]: owner and path.
+    BuiltNode(Option<B256>, Bytes),
+    /// [`StateDownloads::built_roots`].
+    BuiltRoots(Vec<B256>),
+    /// [`StateDownloads::finish_download`].
+    Finish(BlockId),
+}
+
+/// Answer to a [`DownloadStep`]. What the step does not ask for is empty.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct DownloadAnswer {
+    /// Progress of a download that is under way.
+    pub progress: Option<Bytes>,
+    /// Lacking codes, storage roots, or the state root alone.
+    pub hashes: Vec<B256>,
+    /// Node of a trie.
+    pub node: Option<Bytes>,
+}
+
+impl DownloadStep {
+    /// Makes the call.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn make(self, downloads: &dyn StateDownloads) -> Result<DownloadAnswer> {
+        let mut answer = DownloadAnswer::default();
+        match self {
+            Self::Progress => answer.progress = downloads.download_progress()?,
+            Self::Begin => downloads.begin_download()?,
+            Self::PutState(parts, progress) => downloads.put_state(&parts, &progress)?,
+            Self::PutBlocks(blocks) => downloads.put_blocks(&blocks)?,
+            Self::LackingCodes(hashes) => answer.hashes = downloads.lacking_codes(&hashes)?,
+            Self::BuildTries => answer.hashes = vec![downloads.build_tries()?],
+            Self::BuiltNode(owner, path) => answer.node = downloads.built_node(owner, &path)?,
+            Self::BuiltRoots(owners) => answer.hashes = downloads.built_roots(&owners)?,
+            Self::Finish(block) => downloads.finish_download(block)?,
+        }
+        Ok(answer)
+    }
 }

@@ -139,6 +139,62 @@ async fn a_cluster_serves_blocks_to_a_peer_and_syncs_from_it() {
     assert!(status.success(), "{status}\n{text}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_downloads_the_state_of_a_recent_block() {
+    let folder = TempDir::new().unwrap();
+    let mut builder = Builder::new(Forks::at_genesis(Fork::Osaka));
+    let chain = builder.chain(builder.genesis(), 73, 60, Contents::Random(6));
+    let genesis = folder.path().join("genesis.json");
+    fs::write(&genesis, builder.genesis_json()).unwrap();
+    let mut serving = dialling(String::new());
+    serving.peer_sessions.static_peers.clear();
+    serving.with_discovery = true;
+    (serving.discovery.addr, serving.discovery.port) = (Ipv4Addr::LOCALHOST.into(), 0);
+    let mut node = Node::start_with(builder.genesis_json(), serving).await;
+    for built in &chain {
+        node.extend(built).await;
+    }
+    let config = folder.path().join("tandem.toml");
+    let peer = node.discovery().unwrap().enode;
+    let text = format!(
+        "[peer_sessions]\nstatic_peers = [\"{peer}\"]\nredial_secs = 1\n\
+         [sync]\nsnap_blocks_min = 32\npivot_depth = 8\n"
+    );
+    fs::write(&config, text).unwrap();
+    let more = ["--nats", "none", "--config", config.to_str().unwrap()];
+    let mut six = Six::start(binary(), folder.path(), &genesis, &more);
+    let (mut engine, mut http) = (six.endpoints.engine(), six.endpoints.http());
+    wait("a session", async || (peer_count(&mut http).await == Some(json!("0x1"))).then_some(()))
+        .await;
+    let head = chain.last().unwrap();
+    assert_eq!(choose(&mut engine, head).await, "SYNCING");
+    reaches(&mut http, head).await;
+    // Only the blocks above the pivot were executed.
+    let log = six.log();
+    assert!(log.contains("downloaded state adopted"), "{log}");
+    assert!(log.matches("block executed").count() <= 8, "{log}");
+
+    // The cluster goes on as any other, and after a kill of the service that has the state.
+    let more = builder.chain(head.hash, 74, 4, Contents::Everything);
+    for built in &more[..2] {
+        assert_eq!(send(&mut engine, built).await, "VALID");
+        assert_eq!(choose(&mut engine, built).await, "VALID");
+    }
+    let pid = six.running("storage-writer");
+    six.kill("storage-writer");
+    wait("the next storage-writer", async || six.pid("storage-writer").filter(|it| *it != pid))
+        .await;
+    for built in &more[2..] {
+        wait("a verdict", async || (send(&mut engine, built).await == "VALID").then_some(())).await;
+        assert_eq!(choose(&mut engine, built).await, "VALID");
+    }
+    node.stop_and_verify().await;
+    let (status, _) = six.stop();
+    assert!(status.success(), "{status}: {}", six.log());
+    let (status, text) = Process::verify(binary(), folder.path());
+    assert!(status.success(), "{status}\n{text}");
+}
+
 /// Returns the id of a node, as `admin_peers` shows it.
 fn sessions_id(node: &Node) -> String {
     let key = load_or_create_node_key(&node.datadir()).unwrap();

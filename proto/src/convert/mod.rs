@@ -11,6 +11,7 @@
 mod blob_error;
 mod blob_request;
 mod blob_validator;
+mod download;
 mod error;
 mod event;
 mod exchange;

@@ -74,9 +74,8 @@ pub trait StateRanges: Send + Sync + 'static {
     fn state_items(&self, request: &StateRequest) -> Result<StateItems>;
 }
 
-/// Download of a state onto a database that has only genesis, in place of executing all blocks. Calls
-/// of the process that holds storage-writer itself. Until the end, calls that need a state fail with
-/// [`Error::Unavailable`].
+/// Download of a state onto a database that has only genesis, in place of executing all blocks. Until
+/// the end, calls that need a state fail with [`Error::Unavailable`].
 pub trait StateDownloads: Send + Sync + 'static {
     /// Returns what the last [`put_state`](Self::put_state) said of the progress, `None` if no
     /// download is under way.

@@ -127,8 +127,10 @@ impl Actor {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut watched = true;
-        let resumed = self.snap.resume();
-        self.snap_work(resumed);
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            resumed = self.snap.resume() => self.snap_work(resumed),
+        }
         let goal = *self.goal.borrow_and_update();
         self.state.set_goal(goal);
         loop {

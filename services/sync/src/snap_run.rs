@@ -17,7 +17,7 @@ use tandem_proto::{
     sync::StateProgress,
 };
 use tokio::{sync::watch, task::spawn_blocking, time::sleep};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// Number of the highest headers that are remembered.
 const RECENT_MAX: usize = 256;
@@ -73,10 +73,24 @@ impl SnapRun {
         }
     }
 
-    /// Returns what is under way from before a restart.
-    pub fn resume(&mut self) -> Option<Pending<Step>> {
-        let noted = self.around.as_ref()?.downloads.download_progress();
-        let noted = noted.inspect_err(|error| warn!(%error, "progress not read")).ok()??;
+    /// Looks for a download that is under way from before a restart, until storage-writer answers.
+    /// Returns its work.
+    pub async fn resume(&mut self) -> Option<Pending<Step>> {
+        let noted = loop {
+            let downloads = self.around.as_ref()?.downloads.clone();
+            let read = spawn_blocking(move || downloads.download_progress()).await;
+            match read.unwrap_or_else(|_| Err(ended())) {
+                Ok(noted) => break noted?,
+                Err(error @ storage::Error::Unavailable(_)) => {
+                    debug!(%error, "progress of a download not read");
+                    sleep(AFTER_FAILURE).await;
+                }
+                Err(error) => {
+                    warn!(%error, "no state can be downloaded, so all blocks are executed");
+                    self.around = None;
+                }
+            }
+        };
         let progress = Progress::read(&noted)?;
         (self.is_decided, self.is_begun) = (true, true);
         info!(pivot = %progress.pivot(), permille = progress.shown().permille, "download goes on");

@@ -190,8 +190,17 @@ impl Client {
         self.remote.config.read(name)
     }
 
-    fn write(&self, name: &'static str) -> CallOptions {
+    pub(crate) fn write(&self, name: &'static str) -> CallOptions {
         self.remote.config.write(name)
+    }
+
+    /// Returns the epoch in which this client may write.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if it has none.
+    pub(crate) fn epoch(&self) -> Result<Epoch> {
+        let no_epoch = || Error::Unavailable("no right to write".to_owned());
+        self.lease.held().ok_or_else(no_epoch)
     }
 
     /// Makes a call and waits for its answer.

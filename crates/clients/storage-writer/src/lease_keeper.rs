@@ -50,10 +50,7 @@ impl LeaseKeeper {
     /// Returns the request for an epoch. It names the epoch already held, which does not block the
     /// new one.
     pub fn request(&self, executor: &str) -> v1::AcquireEpochRequest {
-        let held = match *self.state.borrow() {
-            State::Held(epoch) => Some(epoch),
-            State::None | State::Fenced | State::Left => None,
-        };
+        let held = self.held();
         let (lease, address) = (self.lease, self.address.clone());
         let claim = Claim { lease, address, ..Claim::of(executor) };
         EpochRequest { claim, held }.into()
@@ -73,6 +70,14 @@ impl LeaseKeeper {
             }
             in_time
         })
+    }
+
+    /// Returns the epoch that this client holds, as far as it knows.
+    pub fn held(&self) -> Option<Epoch> {
+        match *self.state.borrow() {
+            State::Held(epoch) => Some(epoch),
+            State::None | State::Fenced | State::Left => None,
+        }
     }
 
     /// Waits until an epoch is granted.

@@ -11,6 +11,7 @@
 
 mod client;
 mod diffs;
+mod download;
 mod feed;
 mod lease_keeper;
 mod metrics;

@@ -40,6 +40,11 @@ impl CallOptions {
         Self { traced: true, ..self }
     }
 
+    /// Returns these settings with another longest wait.
+    pub fn within(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
     /// Returns these settings without a retry after a loss.
     pub fn once(self) -> Self {
         Self { retry: false, ..self }

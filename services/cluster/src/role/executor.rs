@@ -153,6 +153,7 @@ pub async fn executor(
     let (seen, deps, taking) = (running.clone(), services.deps.clone(), standby.clone());
     let (sessions, sync, pool) = (services.sessions.clone(), config.sync, config.tx_pool);
     let elsewhere = services.pool.clone();
+    let downloads = services.storage.clone();
     let leaving = process.leaving().clone();
     process.beside(async move {
         let (fatal, blobs, bus) = (deps.fatal.clone(), deps.blobs.clone(), deps.bus.clone());
@@ -176,8 +177,7 @@ pub async fn executor(
             }
         }
         if let Some(sessions) = sessions.clone() {
-            // A state is downloaded only by the process that has the database.
-            match start_sync(sync, &handle, sessions, None, fatal.clone()) {
+            match start_sync(sync, &handle, sessions, Some(downloads), fatal.clone()) {
                 Ok(sync) => drop(seen.sync.set(sync)),
                 Err(error) => {
                     error!(%error, "sync cannot start");

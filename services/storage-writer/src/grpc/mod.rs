@@ -42,6 +42,7 @@
 //! [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
 
 mod call_scheduler;
+mod download;
 mod feed;
 mod lease_table;
 mod server;

@@ -2,6 +2,7 @@
 
 use super::{
     call_scheduler::{CallScheduler, Lane, caller},
+    download::download,
     feed::{ServedFeed, follow},
     lease_table::LeaseTable,
     streams::{Asked, Parts, parts},
@@ -10,7 +11,7 @@ use crate::{body::transaction_hashes, metrics as names};
 use std::{
     future::ready,
     io,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 use tandem_primitives::{B256, BlockNumber, ShardSet, TrieDiff, WalkTarget};
@@ -22,7 +23,7 @@ use tandem_proto::{
     snap::StateRequest,
     storage::{
         self, Block, BlockRecord, BlockRef, Epoch, Forkchoice, KeptBlock, PendingBlock, ReadState,
-        StorageApi,
+        StateDownloads, StorageApi,
     },
     wire::{
         DESCRIPTORS,
@@ -48,6 +49,7 @@ const UNREAD_MAX: Duration = Duration::from_secs(10);
 pub struct Server {
     api: Arc<dyn StorageApi>,
     feed: Option<Arc<dyn FeedReads>>,
+    downloads: Option<Arc<dyn StateDownloads>>,
     identity: Identity,
     unread_max: Duration,
 }
@@ -56,7 +58,8 @@ impl Server {
     /// Creates a server of this API. It holds the handle until it ends, and drops it on a thread.
     pub fn new(api: Arc<dyn StorageApi>) -> Self {
         names::describe_server();
-        Self { api, feed: None, identity: Identity::default(), unread_max: UNREAD_MAX }
+        let identity = Identity::default();
+        Self { api, feed: None, downloads: None, identity, unread_max: UNREAD_MAX }
     }
 
     /// Sets the longest time for which a client may read nothing from a stream, instead of ten
@@ -70,6 +73,12 @@ impl Server {
     #[must_use]
     pub fn feeding(self, feed: Arc<dyn FeedReads>) -> Self {
         Self { feed: Some(feed), ..self }
+    }
+
+    /// Takes states in that an executor downloads.
+    #[must_use]
+    pub fn downloading(self, downloads: Arc<dyn StateDownloads>) -> Self {
+        Self { downloads: Some(downloads), ..self }
     }
 
     /// Sets the identity of the server. If it is proven, callers must prove theirs.
@@ -95,6 +104,7 @@ impl Server {
             lanes: Arc::new(CallScheduler::new(&self.api, self.unread_max)),
             lease: Arc::new(lease),
             feed,
+            downloads: self.downloads.as_ref().map(Arc::downgrade),
             readers: Arc::new(Semaphore::new(readers_max)),
         })
         .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
@@ -110,7 +120,7 @@ impl Server {
         };
         let result = host.serve(listener, stop).await;
         // The last handle of a storage-writer waits for its thread.
-        let _ = spawn_blocking(move || drop((self.api, self.feed))).await;
+        let _ = spawn_blocking(move || drop((self.api, self.feed, self.downloads))).await;
         result
     }
 }
@@ -121,7 +131,9 @@ struct Service {
     lease: Arc<LeaseTable>,
     /// Feed, `None` if it is given to nobody.
     feed: Option<ServedFeed>,
-    /// Places of its readers.
+    /// Receiver of a downloaded state, `None` if it takes none.
+    downloads: Option<Weak<dyn StateDownloads>>,
+    /// Places of the feed's readers.
     readers: Arc<Semaphore>,
 }
 
@@ -408,6 +420,17 @@ impl generated::StorageWriter for Service {
         };
         // Long answers for strangers, so not in the lane of short reads.
         self.answer(Lane::Long, request, call).await
+    }
+
+    async fn download(
+        &self,
+        request: Request<v1::DownloadRequest>,
+    ) -> Answer<v1::DownloadResponse> {
+        let Some(downloads) = self.downloads.clone() else {
+            let text = "this storage-writer takes no downloaded state".to_owned();
+            return Err(storage::Error::Refused(text).into());
+        };
+        download(downloads, &self.lanes, request).await
     }
 
     async fn get_transaction(

@@ -1,6 +1,9 @@
 //! Downloads of a state: parts in any order, wrong ones replaced, restarts, and the end.
 
-use crate::common::{Random, World, block, new_chain, new_chain_in_memory};
+use crate::{
+    common::{Random, World, new_chain, new_chain_in_memory},
+    targets::{LAST, Target},
+};
 use std::{path::Path, sync::Arc};
 use tandem_primitives::{Account, B256, BlockId, Bytes, EMPTY_CODE_HASH, U256, keccak256};
 use tandem_proto::{
@@ -11,89 +14,6 @@ use tandem_proto::{
     },
 };
 use tandem_storage_writer::{Config, Deps, StorageWriter, verify};
-
-const LAST: B256 = B256::repeat_byte(0xff);
-
-/// A chain whose last block's state is downloaded.
-struct Target {
-    blocks: Vec<Block>,
-    world: World,
-    codes: Vec<(B256, Bytes)>,
-}
-
-impl Target {
-    fn random(genesis: BlockId, mut world: World, random: &mut Random) -> Self {
-        let (mut parent, mut blocks, mut codes) = (genesis, Vec::new(), Vec::new());
-        for _ in 0..5 {
-            let diff = world.random_diff(random);
-            world.apply(&diff);
-            codes.extend(diff.codes.iter().cloned());
-            let block = block(parent, &world, diff, random);
-            parent = block.id;
-            blocks.push(block);
-        }
-        Self { blocks, world, codes }
-    }
-
-    fn pivot(&self) -> BlockId {
-        self.blocks.last().unwrap().id
-    }
-
-    fn downloaded(&self) -> Vec<DownloadedBlock> {
-        let block = |block: &Block| DownloadedBlock {
-            id: block.id,
-            header: block.header.clone(),
-            body: block.body.clone(),
-            receipts: block.receipts.clone(),
-        };
-        self.blocks.iter().map(block).collect()
-    }
-
-    /// Returns the whole state, cut at random keys, in a random order.
-    fn parts(&self, random: &mut Random) -> Vec<StatePart> {
-        let mut parts = vec![StatePart::Codes(self.codes.clone())];
-        let accounts = self.world.0.iter().map(|(key, (account, slots))| DownloadedAccount {
-            key: *key,
-            account: *account,
-            has_storage: !slots.is_empty(),
-        });
-        let accounts: Vec<_> = accounts.collect();
-        for (first, last) in cuts(random) {
-            let within = |it: &&DownloadedAccount| (first..=last).contains(&it.key);
-            let accounts = accounts.iter().filter(within).copied().collect();
-            parts.push(StatePart::Accounts { first, last, accounts });
-        }
-        for (owner, (_, slots)) in self.world.0.iter().filter(|(_, (_, slots))| !slots.is_empty()) {
-            for (first, last) in cuts(random) {
-                let slots = slots.range(first..=last).map(|(key, value)| (*key, *value)).collect();
-                parts.push(StatePart::Slots { owner: *owner, first, last, slots });
-            }
-        }
-        shuffle(&mut parts, random);
-        parts
-    }
-}
-
-/// Cuts all keys into a few ranges.
-fn cuts(random: &mut Random) -> Vec<(B256, B256)> {
-    let mut firsts: Vec<u8> = (0..random.below(4)).map(|_| random.below(255) as u8 + 1).collect();
-    firsts.push(0);
-    firsts.sort_unstable();
-    firsts.dedup();
-    let last_before = |first: u8| {
-        let mut key = LAST;
-        key[0] = first - 1;
-        key
-    };
-    let ends = firsts[1..].iter().map(|first| last_before(*first)).chain([LAST]);
-    firsts.iter().map(|first| B256::right_padding_from(&[*first])).zip(ends).collect()
-}
-
-fn shuffle<T>(items: &mut [T], random: &mut Random) {
-    for at in (1..items.len()).rev() {
-        items.swap(at, random.below(at as u64 + 1) as usize);
-    }
-}
 
 /// Returns parts that look like a state, and have nothing to do with the wanted one.
 fn foreign(world: &World, random: &mut Random) -> Vec<StatePart> {

@@ -19,3 +19,5 @@ mod ranges;
 mod readers;
 mod small_disk;
 mod state_load;
+#[path = "../common/targets.rs"]
+mod targets;

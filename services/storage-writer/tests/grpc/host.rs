@@ -10,7 +10,7 @@ use tandem_proto::{
     wire::storage_writer::v1::storage_writer_client::StorageWriterClient,
 };
 use tandem_rpc::{ConnectionConfig, Identity};
-use tandem_storage_writer::grpc::Server;
+use tandem_storage_writer::{StorageWriter, grpc::Server};
 use tandem_storage_writer_client::{Client, ClientConfig};
 use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -33,6 +33,14 @@ impl Host {
         Self::start_with(api, identity, Duration::from_secs(60))
     }
 
+    /// Starts a server that takes downloaded states.
+    pub fn start_downloading(writer: Arc<StorageWriter>) -> Self {
+        let mut host = Self::start(writer.clone());
+        host.stop();
+        host.serve(Server::new(writer.clone()).downloading(writer));
+        host
+    }
+
     /// Starts a server that waits `unread_max` for a client to read something from a stream.
     pub fn start_patient(api: Arc<dyn StorageApi>, unread_max: Duration) -> Self {
         Self::start_with(api, Identity::default(), unread_max)
@@ -47,11 +55,14 @@ impl Host {
     }
 
     pub fn start_again(&mut self, api: Arc<dyn StorageApi>) {
+        self.serve(Server::new(api));
+    }
+
+    fn serve(&mut self, server: Server) {
         let listener = self.runtime.block_on(TcpListener::bind(self.address)).unwrap();
         self.address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let server = Server::new(api).offered_as(self.identity.clone());
-        let server = server.unread_at_most(self.unread_max);
+        let server = server.offered_as(self.identity.clone()).unread_at_most(self.unread_max);
         let task = self.runtime.spawn(server.serve(listener, stop.clone()));
         self.running = Some((stop, task));
     }

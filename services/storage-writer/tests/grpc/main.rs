@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod contract;
+mod download;
 mod epochs;
 mod errors;
 #[path = "../common/histories.rs"]
@@ -18,4 +19,6 @@ mod readers;
 mod roles;
 mod scripted;
 mod sizes;
+#[path = "../common/targets.rs"]
+mod targets;
 mod unread;
