@@ -20,6 +20,7 @@ const ITEM_GAS: u64 = 2_000;
 pub struct AccessList {
     rlp: Bytes,
     items: u64,
+    changed: u64,
     index_max: u32,
     flaw: Option<AccessListFlaw>,
 }
@@ -66,6 +67,7 @@ impl fmt::Display for AccessListFlaw {
 struct Walk {
     account: Address,
     items: u64,
+    changed: u64,
     index_max: u32,
     flaw: Option<AccessListFlaw>,
 }
@@ -81,7 +83,9 @@ impl AccessList {
     /// [`BlockError::AccessListEncoding`].
     pub fn decode(rlp: Bytes) -> Result<Self, BlockError> {
         match Walk::over(&rlp) {
-            Ok(Walk { items, index_max, flaw, .. }) => Ok(Self { rlp, items, index_max, flaw }),
+            Ok(Walk { items, changed, index_max, flaw, .. }) => {
+                Ok(Self { rlp, items, changed, index_max, flaw })
+            }
             Err(reason) => Err(BlockError::AccessListEncoding { reason }),
         }
     }
@@ -94,6 +98,11 @@ impl AccessList {
     /// Returns the number of accounts and slots, which a block's gas limit bounds.
     pub fn items(&self) -> u64 {
         self.items
+    }
+
+    /// Returns the number of accounts whose balance, nonce or code changes, and of changed slots.
+    pub fn changed(&self) -> u64 {
+        self.changed
     }
 
     /// Checks the list against the rules that need no execution: order, uniqueness, the largest
@@ -187,9 +196,13 @@ impl Walk {
             );
             before = Some(walk.account);
             walk.slots(&mut fields)?;
+            let mut is_changed = false;
             for value in [Value::Balance, Value::Nonce, Value::Code] {
-                walk.changes(take_list(&mut fields)?, value)?;
+                let changes = take_list(&mut fields)?;
+                is_changed |= !changes.is_empty();
+                walk.changes(changes, value)?;
             }
+            walk.changed += u64::from(is_changed);
             if !fields.is_empty() {
                 return Err(alloy_rlp::Error::UnexpectedLength);
             }
@@ -211,6 +224,7 @@ impl Walk {
             let mut slot = take_list(&mut rest)?;
             let key = take_integer(&mut slot, 32)?;
             self.ascend(&mut before, key);
+            self.changed += 1;
             let changes = take_list(&mut slot)?;
             self.demand(!changes.is_empty(), AccessListRule::NoChange);
             self.changes(changes, Value::Slot)?;
@@ -357,7 +371,9 @@ mod tests {
         let list = [account(1), account(2)];
         let decoded = AccessList::decode(encode(&list)).unwrap();
         assert_eq!(decoded.items(), total_bal_items(&list));
-        assert_eq!(decoded.items(), 12);
+        assert_eq!((decoded.items(), decoded.changed()), (12, 6));
+        let read = AccountChanges { storage_reads: vec![U256::ZERO], ..AccountChanges::default() };
+        assert_eq!(AccessList::decode(encode(&[read])).unwrap().changed(), 0);
         assert_eq!(keccak256(decoded.rlp()), compute_block_access_list_hash(&list));
         assert_eq!(decoded.check(2, 24_000), Ok(()));
         let long = BlockError::AccessListTooLong { got: 12, limit: 11 };

@@ -69,12 +69,13 @@ impl Listed {
     /// without a list, and for a list with more changes than the block's gas pays for. Such a list
     /// is wrong, and its changes are not worth reading.
     pub fn of(block: &Block, parent: Arc<dyn ParentState>) -> Option<Self> {
-        let state = ListedState::of(block.access_list.as_ref()?)?;
+        let list = block.access_list.as_ref()?;
         let changes = CHANGES_MIN + block.header.gas_used.div_ceil(CHANGE_GAS);
-        if state.changed() as u64 > changes {
+        if list.changed() > changes {
             counter!(names::ACCESS_LISTS, "outcome" => "too_long").increment(1);
             return None;
         }
+        let state = ListedState::of(list)?;
         Some(Self { state: Arc::new(state), parent, stopped: Arc::default() })
     }
 

@@ -22,8 +22,6 @@ pub struct ListedState {
     /// Addresses in the order of the list.
     order: Vec<Address>,
     codes: B256Map<Bytecode>,
-    /// Number of changed accounts and slots.
-    changed: usize,
 }
 
 /// Values of one account.
@@ -80,7 +78,6 @@ impl ListedState {
             let address = entry.address;
             let account = ListedAccount { place: listed.order.len(), ..listed.account_of(entry) };
             listed.order.push(address);
-            listed.changed += usize::from(account.is_changed()) + account.changed.len();
             listed.accounts.insert(address, account);
         }
         Some(listed)
@@ -139,11 +136,6 @@ impl ListedState {
     pub fn at(&self, place: usize) -> Option<(Address, &ListedAccount)> {
         let address = self.order.get(place)?;
         Some((*address, self.accounts.get(address)?))
-    }
-
-    /// Returns the number of changed accounts and slots.
-    pub fn changed(&self) -> usize {
-        self.changed
     }
 
     /// Returns the values of an account, `None` if the list does not name it.
@@ -342,7 +334,6 @@ mod tests {
         assert_eq!(listed.at(0).unwrap().0, Address::repeat_byte(1));
         assert!(listed.at(1).is_none());
         assert_eq!(account.slot_hashes().count(), 4);
-        assert_eq!(listed.changed(), 3);
     }
 
     #[test]
