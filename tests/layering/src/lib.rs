@@ -43,7 +43,7 @@ fn may_import(from: &str, to: &str) -> bool {
             // The tools of the CLI receive the events and make the calls.
             to.starts_with("services/") || client || to == "proto" || tools || pure || kit
         }
-        "tools/bloat" => to == "services/storage-writer" || pure,
+        "tools/bloat" | "tools/snapshot" => to == "services/storage-writer" || pure,
         "tools/conformance" => {
             let called = to.starts_with("services/") || to == "proto";
             called || to == "tracing/telemetry" || pure || kit

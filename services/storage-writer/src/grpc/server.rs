@@ -10,7 +10,7 @@ use crate::{body::transaction_hashes, metrics as names};
 use std::{
     future::ready,
     io,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 use tandem_primitives::{B256, BlockNumber, ShardSet, TrieDiff, WalkTarget};
@@ -21,7 +21,7 @@ use tandem_proto::{
     limits::STORAGE_MESSAGE_BYTES_MAX,
     snap::StateRequest,
     storage::{
-        self, Block, BlockRecord, BlockRef, Epoch, Forkchoice, KeptBlock, PendingBlock, ReadState,
+        self, Block, BlockRecord, BlockRef, DatabaseCheckpoints, Epoch, Forkchoice, KeptBlock, PendingBlock, ReadState,
         StorageApi,
     },
     wire::{
@@ -48,6 +48,9 @@ const UNREAD_MAX: Duration = Duration::from_secs(10);
 pub struct Server {
     api: Arc<dyn StorageApi>,
     feed: Option<Arc<dyn FeedReads>>,
+    checkpoints: Option<Arc<dyn DatabaseCheckpoints>>,
+    /// Whether callers may get the right to write.
+    writes: bool,
     identity: Identity,
     unread_max: Duration,
 }
@@ -56,7 +59,9 @@ impl Server {
     /// Creates a server of this API. It holds the handle until it ends, and drops it on a thread.
     pub fn new(api: Arc<dyn StorageApi>) -> Self {
         names::describe_server();
-        Self { api, feed: None, identity: Identity::default(), unread_max: UNREAD_MAX }
+        let identity = Identity::default();
+        let (feed, checkpoints) = (None, None);
+        Self { api, feed, checkpoints, writes: true, identity, unread_max: UNREAD_MAX }
     }
 
     /// Sets the longest time for which a client may read nothing from a stream, instead of ten
@@ -70,6 +75,18 @@ impl Server {
     #[must_use]
     pub fn feeding(self, feed: Arc<dyn FeedReads>) -> Self {
         Self { feed: Some(feed), ..self }
+    }
+
+    /// Offers checkpoints of the database to operators too.
+    #[must_use]
+    pub fn checkpointing(self, checkpoints: Arc<dyn DatabaseCheckpoints>) -> Self {
+        Self { checkpoints: Some(checkpoints), ..self }
+    }
+
+    /// Refuses all writes and grants: the executor is in the server's own process.
+    #[must_use]
+    pub fn without_writes(self) -> Self {
+        Self { writes: false, ..self }
     }
 
     /// Sets the identity of the server. If it is proven, callers must prove theirs.
@@ -95,6 +112,8 @@ impl Server {
             lanes: Arc::new(CallScheduler::new(&self.api, self.unread_max)),
             lease: Arc::new(lease),
             feed,
+            checkpoints: self.checkpoints.as_ref().map(Arc::downgrade),
+            writes: self.writes,
             readers: Arc::new(Semaphore::new(readers_max)),
         })
         .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
@@ -110,7 +129,7 @@ impl Server {
         };
         let result = host.serve(listener, stop).await;
         // The last handle of a storage-writer waits for its thread.
-        let _ = spawn_blocking(move || drop((self.api, self.feed))).await;
+        let _ = spawn_blocking(move || drop((self.api, self.feed, self.checkpoints))).await;
         result
     }
 }
@@ -121,6 +140,10 @@ struct Service {
     lease: Arc<LeaseTable>,
     /// Feed, `None` if it is given to nobody.
     feed: Option<ServedFeed>,
+    /// Checkpoints, `None` if none are made.
+    checkpoints: Option<Weak<dyn DatabaseCheckpoints>>,
+    /// Whether callers may get the right to write.
+    writes: bool,
     /// Places of its readers.
     readers: Arc<Semaphore>,
 }
@@ -134,6 +157,10 @@ impl Service {
         request: Request<R>,
         call: impl FnOnce(&dyn StorageApi, R) -> Result<A, Status> + Send + 'static,
     ) -> Answer<A> {
+        if !self.writes && matches!(lane, Lane::Write | Lane::Grant) {
+            let text = "the executor of this process alone writes".to_owned();
+            return Err(storage::Error::Refused(text).into());
+        }
         Ok(Response::new(self.lanes.run(lane, request, call).await?))
     }
 
@@ -416,6 +443,24 @@ impl generated::StorageWriter for Service {
     ) -> Answer<v1::GetTransactionResponse> {
         let call = |api: &dyn StorageApi, wire| Ok(api.transaction(B256::try_from(wire)?)?.into());
         self.answer(Lane::Short, request, call).await
+    }
+
+    async fn checkpoint_database(
+        &self,
+        request: Request<v1::CheckpointDatabaseRequest>,
+    ) -> Answer<v1::CheckpointDatabaseResponse> {
+        let checkpoints = self.checkpoints.clone();
+        let call = move |_: &dyn StorageApi, _| {
+            let Some(checkpoints) = checkpoints else {
+                let text = "this server makes no checkpoints".to_owned();
+                return Err(storage::Error::Refused(text).into());
+            };
+            let checkpoints = checkpoints.upgrade();
+            let checkpoints =
+                checkpoints.ok_or_else(|| storage::Error::Unavailable("stopping".to_owned()))?;
+            Ok(checkpoints.checkpoint_database()?.into())
+        };
+        self.answer(Lane::Long, request, call).await
     }
 
     async fn follow(&self, request: Request<v1::FollowRequest>) -> Answer<Self::FollowStream> {
