@@ -71,8 +71,8 @@ mod walk;
 
 pub use acknowledged::{Loss, LossCause};
 pub use checkpoint::{
-    CHECKPOINT_FOLDER, DatabaseSubject, StateBlock, checkpoint_path, database_subject, make_checkpoint,
-    remove_checkpoint, seal_checkpoint,
+    CHECKPOINT_FOLDER, DatabaseSubject, StateBlock, checkpoint_path, database_subject,
+    make_checkpoint, remove_checkpoint, seal_checkpoint,
 };
 pub use config::{Config, database_path, restore_path};
 pub use error::Error;

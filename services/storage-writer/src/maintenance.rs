@@ -1,6 +1,10 @@
 //! `tandem db`: looks at the files of a stopped database, and compacts or copies them.
 
-use crate::{Error, config::{database_path, refuse_half_restored}, init::io_error};
+use crate::{
+    Error,
+    config::{database_path, refuse_half_restored},
+    init::io_error,
+};
 use std::{fs, path::Path};
 use tandem_store::{Compaction, Error as StoreError, MARK_FILE, Options, Store, TableShape};
 

@@ -131,8 +131,8 @@ fn parts_of(folder: &Path, files: &[FileEntry]) -> Vec<Part> {
 async fn upload(part: Part, repository: &Repository) -> anyhow::Result<Stored> {
     let Part { file, path, offset, bytes } = part;
     let read = move || -> anyhow::Result<_> {
-        let plain = read_part(&path, offset, bytes)
-            .with_context(|| format!("read {}", path.display()))?;
+        let plain =
+            read_part(&path, offset, bytes).with_context(|| format!("read {}", path.display()))?;
         let name = hash(&plain);
         Ok((plain, name))
     };

@@ -26,13 +26,30 @@ mod tests {
 
     #[test]
     fn only_names_of_a_database_are_taken() {
-        let good = ["CURRENT", "MANIFEST-000012", "OPTIONS-000007", "000123.sst", "1.blob", "9.log"];
+        let good =
+            ["CURRENT", "MANIFEST-000012", "OPTIONS-000007", "000123.sst", "1.blob", "9.log"];
         assert!(good.into_iter().chain([MARK_FILE]).all(is_database_file));
         let long = format!("{}.sst", "1".repeat(21));
         let bad = [
-            "", ".", "..", "../CURRENT", "/etc/passwd", "a/000001.sst", "000001.sst/..", ".sst",
-            "0x1.sst", "1.SST", "MANIFEST-", "MANIFEST-1/../../x", "LOCK", "LOG", "IDENTITY",
-            "current", "1.sst\0", "１.sst", &long,
+            "",
+            ".",
+            "..",
+            "../CURRENT",
+            "/etc/passwd",
+            "a/000001.sst",
+            "000001.sst/..",
+            ".sst",
+            "0x1.sst",
+            "1.SST",
+            "MANIFEST-",
+            "MANIFEST-1/../../x",
+            "LOCK",
+            "LOG",
+            "IDENTITY",
+            "current",
+            "1.sst\0",
+            "１.sst",
+            &long,
         ];
         assert_eq!(bad.into_iter().find(|name| is_database_file(name)), None);
     }

@@ -30,7 +30,9 @@ mod restore;
 
 pub use create::{Created, create};
 pub use files::is_database_file;
-pub use manifest::{Block, CHUNK_BYTES, Chunk, FORMAT, FileEntry, MANIFEST_BYTES_MAX, Manifest, Subject};
+pub use manifest::{
+    Block, CHUNK_BYTES, Chunk, FORMAT, FileEntry, MANIFEST_BYTES_MAX, Manifest, Subject,
+};
 pub use repository::Repository;
 pub use restore::{Restored, refuse_occupied, restore};
 

@@ -7,13 +7,9 @@ use crate::{
 use anyhow::{Context, bail, ensure};
 use futures_util::TryStreamExt;
 use object_store::{
-    Error, ObjectStore, ObjectStoreExt, PutPayload,
-    aws::AmazonS3Builder,
-    azure::MicrosoftAzureBuilder,
-    gcp::GoogleCloudStorageBuilder,
-    local::LocalFileSystem,
-    path::Path,
-    prefix::PrefixStore,
+    Error, ObjectStore, ObjectStoreExt, PutPayload, aws::AmazonS3Builder,
+    azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder, local::LocalFileSystem,
+    path::Path, prefix::PrefixStore,
 };
 use std::{fs, sync::Arc};
 use tandem_primitives::{B256, Bytes};
@@ -61,7 +57,10 @@ impl Repository {
             "az" => Arc::new(MicrosoftAzureBuilder::from_env().with_url(address).build()?),
             scheme => bail!("unknown scheme {scheme}; expected a path, file, s3, gs or az"),
         };
-        Ok(Self { objects: Arc::new(PrefixStore::new(objects, prefix)), address: address.to_owned() })
+        Ok(Self {
+            objects: Arc::new(PrefixStore::new(objects, prefix)),
+            address: address.to_owned(),
+        })
     }
 
     fn open_directory(path: &std::path::Path, address: &str, create: bool) -> anyhow::Result<Self> {

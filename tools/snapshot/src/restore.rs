@@ -24,7 +24,10 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::{AcqRel, Relaxed}},
+        atomic::{
+            AtomicU64,
+            Ordering::{AcqRel, Relaxed},
+        },
     },
 };
 use tandem_storage_writer::{database_path, has_database, restore_path};
@@ -164,7 +167,11 @@ fn stage(datadir: &Path, manifest: &Manifest) -> anyhow::Result<(PathBuf, File)>
     let folder = database_path(&staging);
     let stage = || -> anyhow::Result<File> {
         fs::create_dir_all(&staging)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(staging.join("lock"))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(staging.join("lock"))?;
         if lock.try_lock().is_err() {
             bail!("another process restores a snapshot there");
         }
@@ -220,7 +227,8 @@ struct Part {
 /// Makes the files with their sizes, removes all others, and returns the chunks to write.
 fn targets(folder: &Path, files: Vec<FileEntry>) -> anyhow::Result<Vec<Part>> {
     let make = || -> anyhow::Result<Vec<Part>> {
-        let sizes: HashMap<_, _> = files.iter().map(|file| (file.name.clone(), file.bytes)).collect();
+        let sizes: HashMap<_, _> =
+            files.iter().map(|file| (file.name.clone(), file.bytes)).collect();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             if !entry.file_name().to_str().is_some_and(|name| sizes.contains_key(name)) {

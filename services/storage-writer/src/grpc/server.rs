@@ -21,8 +21,8 @@ use tandem_proto::{
     limits::STORAGE_MESSAGE_BYTES_MAX,
     snap::StateRequest,
     storage::{
-        self, Block, BlockRecord, BlockRef, DatabaseCheckpoints, Epoch, Forkchoice, KeptBlock, PendingBlock, ReadState,
-        StorageApi,
+        self, Block, BlockRecord, BlockRef, DatabaseCheckpoints, Epoch, Forkchoice, KeptBlock,
+        PendingBlock, ReadState, StorageApi,
     },
     wire::{
         DESCRIPTORS,
