@@ -12,14 +12,14 @@ use indicatif::{BinaryBytes, HumanDuration};
 use serde_json::{Value, json};
 use std::{
     fmt::Write,
-    fs::{self, File},
+    fs::File,
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tandem_cluster::{Identity, TlsConfig};
 use tandem_proto::access::OPERATOR;
-use tandem_snapshot::{Block, Created, Manifest, PARALLEL, Repository, Subject};
+use tandem_snapshot::{Block, Created, Manifest, PARALLEL, Repository, Subject, lock_directory};
 use tandem_storage_writer::{
     DatabaseSubject, StateBlock, checkpoint_path, database_subject, make_checkpoint,
     remove_checkpoint, seal_checkpoint, verify,
@@ -60,6 +60,14 @@ struct StoreArgs {
     /// az://CONTAINER/PATH. Credentials come from the usual environment variables, see docs/snapshots.md
     #[arg(long, value_name = "PATH|URL")]
     store: String,
+}
+
+impl StoreArgs {
+    /// Opens the store. A missing directory is made if `create` is set.
+    async fn open(&self, create: bool) -> anyhow::Result<Repository> {
+        let address = self.store.clone();
+        spawn_blocking(move || Repository::open(&address, create)).await?
+    }
 }
 
 /// Options of the transfer.
@@ -125,7 +133,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             match args.command {
                 Command::Create(args) => create(args).await,
                 Command::Restore(args) => restore(args).await,
-                Command::List { store, json } => list(&store.store, json).await,
+                Command::List { store, json } => list(&store, json).await,
             }
         };
         tokio::select! {
@@ -146,11 +154,7 @@ struct OwnCheckpoint {
 impl OwnCheckpoint {
     /// Takes the place of the checkpoint, and removes one that a killed process left.
     fn claim(datadir: &Path) -> anyhow::Result<Self> {
-        let path = datadir.join("checkpoint.lock");
-        let lock = File::create(&path).with_context(|| format!("create {}", path.display()))?;
-        if lock.try_lock().is_err() {
-            bail!("another process makes a snapshot of {}", datadir.display());
-        }
+        let lock = lock_directory(datadir)?;
         remove_checkpoint(datadir)?;
         Ok(Self { datadir: datadir.to_owned(), _lock: lock })
     }
@@ -161,13 +165,12 @@ impl Drop for OwnCheckpoint {
         if let Err(error) = remove_checkpoint(&self.datadir) {
             eprintln!("tandem: {error}");
         }
-        let _ = fs::remove_file(self.datadir.join("checkpoint.lock"));
     }
 }
 
 async fn create(args: CreateArgs) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let repository = Repository::open(&args.store.store, true)?;
+    let repository = args.store.open(true).await?;
     let datadir = args.datadir.clone();
     let checkpoint = spawn_blocking(move || OwnCheckpoint::claim(&datadir)).await??;
     let created = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
@@ -274,7 +277,7 @@ fn created_json(made: &Created, seconds: f64) -> Value {
 
 async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let repository = Repository::open(&args.store.store, false)?;
+    let repository = args.store.open(false).await?;
     let datadir = args.datadir.clone();
     let before = spawn_blocking(move || tandem_snapshot::refuse_occupied(&datadir)).await??;
     let (name, manifest) = match (args.snapshot, before) {
@@ -344,8 +347,8 @@ fn check(want: &Subject, datadir: &Path, no_verify: bool) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn list(store: &str, json: bool) -> anyhow::Result<()> {
-    let snapshots = Repository::open(store, false)?.list().await?;
+async fn list(store: &StoreArgs, json: bool) -> anyhow::Result<()> {
+    let snapshots = store.open(false).await?.list().await?;
     if json {
         let list: Value =
             snapshots.iter().map(|(name, manifest)| summary(name, manifest)).collect();

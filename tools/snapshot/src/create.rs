@@ -63,7 +63,8 @@ pub async fn create(
     parallel: usize,
     progress: &Progress<'_>,
 ) -> anyhow::Result<Created> {
-    let mut files = files_of(folder)?;
+    let path = folder.to_owned();
+    let mut files = spawn_blocking(move || files_of(&path)).await??;
     let total: u64 = files.iter().map(|file| file.bytes).sum();
     let done = AtomicU64::new(0);
     progress(0, total);

@@ -1,6 +1,28 @@
-//! Names of a database's files.
+//! Names of a database's files, and the lock of a data directory.
 
+use anyhow::{Context, bail};
+use std::{
+    fs::{File, TryLockError},
+    path::Path,
+};
 use tandem_storage_writer::MARK_FILE;
+
+/// Locks a data directory until the file is dropped, so that one process at a time makes or restores a
+/// snapshot there. A node takes no notice.
+///
+/// # Errors
+/// When the directory is missing, or another process has the lock.
+pub fn lock_directory(datadir: &Path) -> anyhow::Result<File> {
+    let context = || format!("lock {}", datadir.display());
+    let lock = File::open(datadir).with_context(context)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            bail!("another process makes or restores a snapshot in {}", datadir.display())
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(context),
+    }
+}
 
 /// Returns whether a name is one that a file of a database has: `CURRENT`, `MANIFEST-N`, `OPTIONS-N`,
 /// `N.sst`, `N.blob`, `N.log`, or the record of the acknowledged writes. No such name leads out of its

@@ -29,7 +29,7 @@ mod repository;
 mod restore;
 
 pub use create::{Created, create};
-pub use files::is_database_file;
+pub use files::{is_database_file, lock_directory};
 pub use manifest::{
     Block, CHUNK_BYTES, Chunk, FORMAT, FileEntry, MANIFEST_BYTES_MAX, Manifest, Subject,
 };

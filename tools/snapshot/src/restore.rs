@@ -1,7 +1,7 @@
 //! Download of a snapshot's files into a data directory.
 //!
 //! ```text
-//! DATADIR/db.restoring/manifest.json     the snapshot, and the lock of the process that restores it
+//! DATADIR/db.restoring/manifest.json     the snapshot
 //! DATADIR/db.restoring/db/…              its files
 //! DATADIR/db.restoring/complete          all files are there and on the disk
 //! DATADIR/db                             the database, at the very end
@@ -10,11 +10,11 @@
 //! No command opens a data directory in which `db.restoring` is.
 
 use crate::{
-    FileEntry, Manifest, Progress, Repository,
+    FileEntry, Manifest, Progress, Repository, lock_directory,
     manifest::{CHUNK_BYTES, Chunk},
     repository::{hash, unpack},
 };
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::{
     collections::HashMap,
@@ -51,7 +51,9 @@ impl Restored {
     /// Returns a folder that is like a data directory with the database in it, for checks.
     #[must_use]
     pub fn datadir(&self) -> PathBuf {
-        restore_path(&self.datadir)
+        let staging = restore_path(&self.datadir);
+        // An earlier process may have died when the database had its name already.
+        if has_database(&staging) { staging } else { self.datadir.clone() }
     }
 
     /// Makes the files the database of the data directory.
@@ -66,8 +68,14 @@ impl Restored {
                 fs::rename(&from, &to)?;
                 sync(&self.datadir)?;
             }
-            fs::remove_dir_all(&staging)?;
-            sync(&self.datadir)
+            // The folder loses its name first: a part of it would keep the database from being opened.
+            let done = self.datadir.join("db.restored");
+            if done.exists() {
+                fs::remove_dir_all(&done)?;
+            }
+            fs::rename(&staging, &done)?;
+            sync(&self.datadir)?;
+            Ok(fs::remove_dir_all(&done)?)
         };
         finish().with_context(|| format!("make {} the database", from.display()))
     }
@@ -80,18 +88,15 @@ impl Restored {
 /// When there is a database, or the record of the interrupted restore is damaged.
 pub fn refuse_occupied(datadir: &Path) -> anyhow::Result<Option<Manifest>> {
     let staging = restore_path(datadir);
-    if !staging.exists() {
-        ensure!(
-            !has_database(datadir),
-            "{} has a database already; choose an empty directory",
-            datadir.display()
-        );
-        return Ok(None);
-    }
+    ensure!(
+        !has_database(datadir) || staging.join("complete").exists(),
+        "{} has a database already; choose an empty directory",
+        datadir.display()
+    );
     let path = staging.join("manifest.json");
     let text = match fs::read(&path) {
         Ok(text) => text,
-        // Interrupted before it began.
+        // No restore has begun there.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
     };
@@ -152,8 +157,11 @@ pub async fn restore(
 }
 
 /// Makes the folder for the files, or takes that of an interrupted restore of the same snapshot. Returns it with
-/// its lock.
+/// the lock of the data directory.
 fn stage(datadir: &Path, manifest: &Manifest) -> anyhow::Result<(PathBuf, File)> {
+    let context = || format!("restore into {}", datadir.display());
+    fs::create_dir_all(datadir).with_context(context)?;
+    let lock = lock_directory(datadir)?;
     let before = refuse_occupied(datadir)?;
     let staging = restore_path(datadir);
     if let Some(before) = &before {
@@ -164,33 +172,23 @@ fn stage(datadir: &Path, manifest: &Manifest) -> anyhow::Result<(PathBuf, File)>
             before.name()
         );
     }
-    let folder = database_path(&staging);
-    let stage = || -> anyhow::Result<File> {
+    let stage = || -> anyhow::Result<()> {
+        let folder = database_path(&staging);
         fs::create_dir_all(&staging)?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(staging.join("lock"))?;
-        if lock.try_lock().is_err() {
-            bail!("another process restores a snapshot there");
-        }
         if before.is_none() {
-            let path = staging.join("manifest.json");
             let unfinished = staging.join("manifest.unfinished");
             fs::write(&unfinished, serde_json::to_vec(manifest)?)?;
             File::open(&unfinished)?.sync_all()?;
-            fs::rename(&unfinished, &path)?;
+            fs::rename(&unfinished, staging.join("manifest.json"))?;
         }
         if !staging.join("complete").exists() {
             fs::create_dir_all(&folder)?;
             require_room(&folder, manifest)?;
         }
         sync(&staging)?;
-        sync(datadir)?;
-        Ok(lock)
+        sync(datadir)
     };
-    let lock = stage().with_context(|| format!("restore into {}", datadir.display()))?;
+    stage().with_context(context)?;
     Ok((staging, lock))
 }
 
