@@ -1,6 +1,9 @@
 //! Snapshots of a cluster at work and of a node, restored elsewhere.
 
+mod bucket;
+
 use crate::binary;
+use bucket::{BUCKET, Bucket};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -225,4 +228,41 @@ async fn a_node_that_offers_its_storage_writer_gives_snapshots_and_is_followed()
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("the follower does not reach the head\n{}", follower.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_holds_snapshots_too() {
+    let (corpus, directory) = (Corpus::demo(), TempDir::new().unwrap());
+    let (bucket, address) = Bucket::start().await;
+    let folder = directory.path();
+    let genesis = corpus.genesis();
+    let init = ["init", "--genesis", genesis.to_str().unwrap(), "--datadir", "data"];
+    assert!(run(&init, folder).status.success());
+    let store = format!("s3://{BUCKET}/main/net");
+    let with_keys = |arguments: &[&str]| {
+        let output = Command::new(binary())
+            .args(arguments)
+            .args(["--store", &store, "--json"])
+            .envs([("AWS_ENDPOINT", format!("http://{address}"))])
+            .envs([("AWS_ALLOW_HTTP", "true"), ("AWS_REGION", "here"), ("NO_PROXY", "127.0.0.1")])
+            .envs([("AWS_ACCESS_KEY_ID", "user"), ("AWS_SECRET_ACCESS_KEY", "secret")])
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let made = with_keys(&["snapshot", "create", "--datadir", "data"]);
+    let name = made["name"].as_str().unwrap();
+    let keys: Vec<_> = bucket.objects.lock().unwrap().keys().cloned().collect();
+    assert!(keys.contains(&format!("main/net/snapshots/{name}.json")), "{keys:?}");
+    assert_eq!(keys.len() as u64, 1 + made["chunks"].as_u64().unwrap());
+    assert_eq!(with_keys(&["snapshot", "create", "--datadir", "data"])["subject"], made["subject"]);
+    assert!(
+        with_keys(&["snapshot", "list"]).as_array().unwrap().iter().any(|it| it["name"] == name)
+    );
+    let restored = with_keys(&["snapshot", "restore", "--datadir", "copy", "--snapshot", name]);
+    assert_eq!(restored["verified"], true);
+    assert_eq!(*bucket.unsigned.lock().unwrap(), 0);
 }
