@@ -127,6 +127,10 @@ struct RestoreArgs {
 /// Runs a command on snapshots. SIGINT and SIGTERM interrupt it.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     tandem_cluster::install_ring();
+    if let Command::Create(CreateArgs { storage_writer: Some(_), .. }) = &args.command {
+        // The node at work comes first; threads that are started from here on have this priority too.
+        tandem_actor::take_lowest_priority();
+    }
     block_on(async {
         let mut signals = Signals::listen()?;
         let work = async {
