@@ -116,8 +116,8 @@ pub async fn restore(
     parallel: usize,
     progress: &Progress<'_>,
 ) -> anyhow::Result<Restored> {
-    let (datadir_, for_staging) = (datadir.to_owned(), manifest.clone());
-    let (staging, lock) = spawn_blocking(move || stage(&datadir_, &for_staging)).await??;
+    let (target, content) = (datadir.to_owned(), manifest.clone());
+    let (staging, lock) = spawn_blocking(move || stage(&target, &content)).await??;
     let mut restored = Restored {
         datadir: datadir.to_owned(),
         _lock: lock,
