@@ -87,12 +87,11 @@ struct CreateArgs {
     datadir: PathBuf,
     #[command(flatten)]
     store: StoreArgs,
-    /// storage-writer that has the database open, such as https://127.0.0.1:9600 [default: the database
-    /// is that of a stopped node]
+    /// storage-writer that has the database open, such as https://127.0.0.1:9600. With https, the
+    /// certificate is the operator's in `certificates` of the data directory, or that of --tls.ca,
+    /// --tls.cert and --tls.key [default: none, the node is stopped]
     #[arg(long, value_name = "URL")]
     storage_writer: Option<String>,
-    /// Certificates for it [default: those of the role operator in `certificates` of the data directory,
-    /// if the URL is https]
     #[command(flatten)]
     tls: TlsArgs,
     #[command(flatten)]

@@ -109,6 +109,8 @@ async fn snapshots_of_a_cluster_at_work_are_restored_and_carry_the_next_blocks()
     let text = refusal(&elsewhere, &folder);
     assert!(text.contains("--datadir must be its data directory"), "{text}");
     fs::remove_dir_all(folder.join("data/checkpoint")).unwrap();
+    // The name of a snapshot has the second.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
     let again = answer(&live, &folder);
     let [new, all] = ["new_chunks", "chunks"].map(|it| again[it].as_u64().unwrap());
     assert!(0 < new && new < all, "{again}");
@@ -116,6 +118,7 @@ async fn snapshots_of_a_cluster_at_work_are_restored_and_carry_the_next_blocks()
     let names: Vec<_> = list.as_array().unwrap().iter().map(|it| &it["name"]).collect();
     assert_eq!(names, [&made["name"], &again["name"]]);
     assert!(six.stop().0.success(), "{}", six.log());
+    tokio::time::sleep(Duration::from_millis(1100)).await;
     let stopped = answer(&create, &folder);
     assert_eq!(stopped["subject"]["head"]["hash"], json!(blocks[second - 1].hash));
     let text = run(&["snapshot", "list", "--store", "store"], &folder).stdout;
