@@ -3,16 +3,16 @@
 mod payloads;
 mod workload;
 
-use crate::{output::print, spam::Wallet};
+use crate::{
+    output::print,
+    progress::{Report, Unit},
+    spam::Wallet,
+};
 use alloy_primitives::U256;
 use anyhow::Context;
-use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::HumanCount;
 use serde_json::json;
-use std::{
-    path::PathBuf,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, process::ExitCode, time::Instant};
 use tandem_bloat::{Base, MEMORY_BYTES, MEMORY_BYTES_PER_THREAD, Plan, load, write_genesis};
 
 /// Genesis without an account of its own, by the rules of Osaka.
@@ -23,9 +23,6 @@ const SENDERS: u64 = 64;
 
 /// Money of each of them, in wei: more than any number of blocks costs.
 const FUNDS: U256 = U256::from_limbs([0, 1 << 36, 0, 0]);
-
-/// Pause between two lines of progress where standard error is no terminal.
-const REPORT_EVERY: Duration = Duration::from_secs(30);
 
 /// Options of `tandem bloat`.
 #[derive(clap::Args)]
@@ -99,10 +96,10 @@ fn state(args: &StateArgs) -> anyhow::Result<ExitCode> {
         write_genesis(&plan, &base, path)?;
     }
     let begin = Instant::now();
-    let report = Report::new();
+    let report = Report::new(Unit::Records);
     let made = load(&plan, &base, &args.datadir, &|done, total| report.show(done, total))
         .with_context(|| format!("make a state in {}", args.datadir.display()))?;
-    report.bar.finish_and_clear();
+    report.finish();
     let seconds = begin.elapsed().as_secs_f64();
     print(&match args.json {
         true => format!(
@@ -127,49 +124,4 @@ fn state(args: &StateArgs) -> anyhow::Result<ExitCode> {
 fn senders(plan: &Plan) -> impl Iterator<Item = Wallet> {
     let seed = plan.seed();
     (0..SENDERS).map(move |number| Wallet::derived(seed, number))
-}
-
-/// Progress on standard error: a bar on a terminal, otherwise a line from time to time.
-struct Report {
-    bar: ProgressBar,
-    begin: Instant,
-    lines: parking_lot::Mutex<Lines>,
-}
-
-struct Lines {
-    /// Work that was done before this run.
-    first: Option<u64>,
-    last: Instant,
-}
-
-impl Report {
-    fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
-        let template = "{bar:32} {percent}%  {per_sec} records  {elapsed}, {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        let begin = Instant::now();
-        Self { bar, begin, lines: parking_lot::Mutex::new(Lines { first: None, last: begin }) }
-    }
-
-    fn show(&self, done: u64, total: u64) {
-        let mut lines = self.lines.lock();
-        let first = *lines.first.get_or_insert_with(|| {
-            self.bar.set_length(total);
-            // The work of an earlier run must not count for the rate.
-            self.bar.set_position(done);
-            self.bar.reset_eta();
-            done
-        });
-        self.bar.set_position(done);
-        if !self.bar.is_hidden() || lines.last.elapsed() < REPORT_EVERY {
-            return;
-        }
-        lines.last = Instant::now();
-        let rate = (done - first) as f64 / self.begin.elapsed().as_secs_f64();
-        let left = (total - done) as f64 / rate.max(1.0);
-        let percent = 100.0 * done as f64 / total.max(1) as f64;
-        eprintln!("{percent:.0} %, {rate:.0} records a second, {left:.0} s left");
-    }
 }

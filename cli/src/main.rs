@@ -34,6 +34,7 @@ mod overlap;
 mod peer_sessions;
 mod peer_table;
 mod profile;
+mod progress;
 mod replay;
 mod rpc;
 mod scrape;
@@ -41,6 +42,7 @@ mod secrets;
 mod serve;
 mod service;
 mod sessions;
+mod snapshot;
 mod spam;
 mod storage_writer;
 mod target;
@@ -139,6 +141,8 @@ enum Command {
     Bloat(bloat::Args),
     /// Look at the files of a stopped node's database, compact or copy them
     Db(db::Args),
+    /// Make, restore and list snapshots of a database, in a directory or a bucket
+    Snapshot(snapshot::Args),
     /// Run a test network of Tandem and geth that propose in turn, driven as by a consensus client
     Devnet(devnet::Args),
     /// Send transactions of many kinds at a rate, to put a network under load
@@ -175,6 +179,7 @@ impl Command {
             | Self::Certificates(_)
             | Self::Verify(_)
             | Self::Db(_)
+            | Self::Snapshot(_)
             | Self::Bloat(_) => true,
             Self::Health(_)
             | Self::Discover(_)
@@ -236,6 +241,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Bloat(args) => bloat::run(args),
         Command::Db(args) => db::run(args),
+        Command::Snapshot(args) => snapshot::run(args),
         Command::Devnet(args) => devnet::run(args),
         Command::Spam(args) => spam::run(args),
         Command::Conformance(args) => conformance::run(args),

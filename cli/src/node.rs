@@ -11,7 +11,7 @@ use std::{
     process::ExitCode,
 };
 use tandem_cluster::{ClientInfo, Cluster, Config, Ports, TlsConfig};
-use tandem_proto::access::{BLOB_VALIDATOR, MULTIPROOF_WORKER};
+use tandem_proto::access::{BLOB_VALIDATOR, MULTIPROOF_WORKER, STORAGE_WRITER};
 use tokio::task::spawn_blocking;
 
 /// Options of `tandem node`.
@@ -144,6 +144,7 @@ fn certify(config: &mut Config, folder: Option<PathBuf>) -> anyhow::Result<()> {
     let ports = [
         (config.multiproof_workers.grpc_addr, MULTIPROOF_WORKER),
         (config.blob_validator.grpc_addr, BLOB_VALIDATOR),
+        (config.storage_writer.grpc_addr, STORAGE_WRITER),
     ];
     let roles: Vec<_> = ports.into_iter().filter_map(|(port, role)| port.map(|_| role)).collect();
     if let Some(folder) = folder.filter(|_| !roles.is_empty()) {

@@ -103,7 +103,7 @@ pub struct TlsArgs {
 
 impl TlsArgs {
     /// Overrides the configuration by the flags that were given.
-    fn apply(&self, config: &mut TlsConfig) {
+    pub fn apply(&self, config: &mut TlsConfig) {
         for (given, set) in [
             (&self.ca, &mut config.ca),
             (&self.cert, &mut config.cert),

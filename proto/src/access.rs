@@ -24,7 +24,8 @@ pub const TX_POOL: &str = "tx-pool";
 pub const FOLLOWER: &str = "follower";
 /// Role of a process that executes transactions for an executor.
 pub const TX_EXECUTOR: &str = "tx-executor";
-/// Role of people with a gRPC tool. They may look, and report the number of connected peers.
+/// Role of people with a gRPC tool. They may look, ask for checkpoints of the database, and report the
+/// number of connected peers.
 pub const OPERATOR: &str = "operator";
 
 /// Every role that a certificate may name.
@@ -66,7 +67,7 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 53] = [
+pub const RULES: [Rule; 54] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -104,6 +105,8 @@ pub const RULES: [Rule; 53] = [
     rule(STORAGE, "Download", &[EXECUTOR]),
     // A follower copies the chain, and begins with genesis and a recent state.
     rule(STORAGE, "Follow", &[FOLLOWER]),
+    // Snapshots are made by people. A checkpoint takes room on the volume, so no service asks for one.
+    rule(STORAGE, "CheckpointDatabase", &[OPERATOR]),
     // Only the executor sends blocks to workers.
     rule(WORKERS, "ProcessBlock", &[EXECUTOR]),
     rule(WORKERS, "Discard", &[EXECUTOR]),

@@ -7,8 +7,8 @@
 mod api;
 
 pub use api::{
-    BaseReads, BlockReads, BlockWrites, StateDownloads, StateRanges, StorageApi, TrieStorage,
-    WriteLease,
+    BaseReads, BlockReads, BlockWrites, DatabaseCheckpoints, StateDownloads, StateRanges,
+    StorageApi, TrieStorage, WriteLease,
 };
 
 use crate::limits::HOST_BYTES_MAX;

@@ -21,6 +21,7 @@ mod pool_kills;
 mod profile;
 mod sessions;
 mod six_processes;
+mod snapshot;
 mod standby;
 mod stop;
 mod top;

@@ -84,6 +84,20 @@ impl TryFrom<v1::GetCheckpointResponse> for Checkpoint {
     }
 }
 
+impl From<BlockId> for v1::CheckpointDatabaseResponse {
+    fn from(head: BlockId) -> Self {
+        Self { head: Some(head.into()) }
+    }
+}
+
+impl TryFrom<v1::CheckpointDatabaseResponse> for BlockId {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::CheckpointDatabaseResponse) -> Result<Self, ConvertError> {
+        nested(wire.head).at("checkpoint_database.head")
+    }
+}
+
 impl From<Block> for v1::ListPendingResponse {
     fn from(block: Block) -> Self {
         Self { block: Some(block.into()), kept: false }

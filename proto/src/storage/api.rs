@@ -178,6 +178,16 @@ pub trait WriteLease: Send + Sync + 'static {
     }
 }
 
+/// Checkpoints of the database, for snapshots.
+pub trait DatabaseCheckpoints: Send + Sync + 'static {
+    /// Makes a checkpoint of the database in a folder of the data directory. Returns the head of the chain.
+    /// Waits for a flush; writes go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when there is a checkpoint already, or the database cannot have one.
+    fn checkpoint_database(&self) -> Result<BlockId>;
+}
+
 /// All calls of storage-writer, for the executor and for the server of other processes.
 pub trait StorageApi: TrieStorage + BlockReads + StateRanges + BlockWrites + WriteLease {}
 

@@ -199,6 +199,10 @@ fn a_name_and_a_lease_survive() {
             assert_eq!(arrived, holder);
         }
     }
+    let head = tandem_primitives::BlockId::new(7, B256::repeat_byte(7));
+    let arrived: tandem_primitives::BlockId =
+        sent::<writer::CheckpointDatabaseResponse, _>(head.into());
+    assert_eq!(arrived, head);
     let kept = (proven, lease);
     assert_eq!(sent::<writer::KeepEpochRequest, (Epoch, Duration)>(kept.into()), kept);
 }

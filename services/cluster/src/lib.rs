@@ -53,5 +53,5 @@ pub use sync::start_sync;
 pub use tandem_discovery::{Config as DiscoveryConfig, Network, load_or_create_node_key};
 pub use tandem_executor::{Config as ExecutorConfig, Handle, rpc::ClientInfo};
 pub use tandem_peer_sessions::Config as SessionsConfig;
-pub use tandem_rpc::{EVENT_INTERVAL, Identity, TlsConfig, certificates};
+pub use tandem_rpc::{EVENT_INTERVAL, Identity, TlsConfig, certificates, install_ring};
 pub use tandem_storage_writer::{Difference, Report};

@@ -121,7 +121,9 @@ pub struct Cluster {
     /// Address of blob-validator, likewise, and the most bytes that may be in flight to it.
     blob_address: Option<SocketAddr>,
     blob_bytes_max: usize,
-    /// The certificates for both.
+    /// Address of storage-writer for followers and operators, likewise.
+    storage_address: Option<SocketAddr>,
+    /// The certificates for all of them.
     tls: TlsConfig,
     /// Host names and origins from which HTTP calls are accepted.
     access: Access,
@@ -160,6 +162,7 @@ impl Cluster {
         let mut config = config.agreed();
         let proof_address = config.multiproof_workers.grpc_addr;
         let blob_address = config.blob_validator.grpc_addr;
+        let storage_address = config.storage_writer.grpc_addr;
         let blob_bytes_max = config.blob_validator.waiting_bytes_max;
         let tls = config.tls;
         let access = Access::new(&config.executor);
@@ -281,6 +284,7 @@ impl Cluster {
             proof_address,
             blob_address,
             blob_bytes_max,
+            storage_address,
             tls,
             access,
             metrics_port_moves,
@@ -384,6 +388,13 @@ impl Cluster {
             }
             None => None,
         };
+        let storage = match self.storage_address {
+            Some(address) => {
+                let role = access::STORAGE_WRITER;
+                Some(process.listen_grpc("storage", address, role, &self.tls).await?)
+            }
+            None => None,
+        };
         if let Some(address) = ports.metrics {
             process.watch(address, self.metrics_port_moves, telemetry).await?;
         }
@@ -410,6 +421,16 @@ impl Cluster {
             let server = tandem_blob_validator::grpc::Server::new(blobs, self.blob_bytes_max);
             let server = server.offered_as(identity);
             self.blob_address = listener.local_addr().ok();
+            process.serve(server.serve(listener, stopping.clone()));
+        }
+        if let Some((listener, identity)) = storage {
+            let storage = self.storage.clone();
+            let server = tandem_storage_writer::grpc::Server::new(storage.clone())
+                .feeding(storage.clone())
+                .checkpointing(storage)
+                .without_writes()
+                .offered_as(identity);
+            self.storage_address = listener.local_addr().ok();
             process.serve(server.serve(listener, stopping));
         }
         process.started();
@@ -434,6 +455,11 @@ impl Cluster {
     /// Returns the address of blob-validator, or `None` if it is not offered.
     pub fn blob_address(&self) -> Option<SocketAddr> {
         self.blob_address
+    }
+
+    /// Returns the address of storage-writer, or `None` if it is not offered.
+    pub fn storage_address(&self) -> Option<SocketAddr> {
+        self.storage_address
     }
 
     /// Returns the process of these services, which stops them in the order of their dependencies.

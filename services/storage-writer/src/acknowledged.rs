@@ -186,18 +186,17 @@ impl Acknowledged {
     ///
     /// # Errors
     /// [`Error::Store`].
-    pub fn begin(store: &Store, genesis: BlockId) -> Result<(), Error> {
+    pub fn begin(store: &Store, head: BlockId, base: BlockId) -> Result<(), Error> {
         let (Some(path), Some(sequence)) = (store.path(), store.sequence()) else { return Ok(()) };
-        let blocks = (genesis, genesis, genesis);
         let mark = Mark {
             clean: true,
             boot: boot_id(),
             time: now(),
             sequence,
             synced: sequence,
-            head: blocks.0,
-            base: blocks.1,
-            newest: blocks.2,
+            head,
+            base,
+            newest: head,
         };
         let mut file = MarkFile::open(path)?;
         file.write(&mark)?;

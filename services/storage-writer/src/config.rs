@@ -1,6 +1,9 @@
-use crate::chain::Limits;
+use crate::{Error, chain::Limits};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 /// Number of blocks whose access lists EIP-7928 wants to be served: 3,533 epochs of 32 slots.
 const ACCESS_LIST_BLOCKS: u64 = 3_533 * 32;
@@ -55,6 +58,9 @@ pub struct Config {
     /// because it applies to one start.
     #[serde(skip)]
     pub accept_lost_blocks: bool,
+    /// Address at which `tandem node` offers storage-writer over gRPC to followers and operators. `None`:
+    /// it is not offered. `tandem storage-writer` has a flag for its own.
+    pub grpc_addr: Option<SocketAddr>,
     /// Tuning of the database.
     pub store: tandem_store::Options,
 }
@@ -80,6 +86,7 @@ impl Config {
             read_delay_micros: 0,
             trie_read_delay_micros: 0,
             accept_lost_blocks: false,
+            grpc_addr: None,
             store: tandem_store::Options::default(),
         }
     }
@@ -122,7 +129,24 @@ impl Default for Config {
 /// Folder of the database in a data directory.
 pub(crate) const DATABASE_FOLDER: &str = "db";
 
+/// Folder of a snapshot that is being restored in a data directory.
+const RESTORE_FOLDER: &str = "db.restoring";
+
 /// Returns the path of the database in a data directory.
-pub(crate) fn database_path(datadir: &Path) -> PathBuf {
+#[must_use]
+pub fn database_path(datadir: &Path) -> PathBuf {
     datadir.join(DATABASE_FOLDER)
+}
+
+/// Returns the folder of a snapshot that is being restored in a data directory. While it is there, no
+/// database is opened or made in that directory.
+#[must_use]
+pub fn restore_path(datadir: &Path) -> PathBuf {
+    datadir.join(RESTORE_FOLDER)
+}
+
+/// Refuses a data directory in which the restore of a snapshot has not ended.
+pub(crate) fn refuse_half_restored(datadir: &Path) -> Result<(), Error> {
+    let path = restore_path(datadir);
+    if path.exists() { Err(Error::HalfRestored { path }) } else { Ok(()) }
 }

@@ -79,6 +79,15 @@ pub enum Error {
         /// Plan of that state.
         have: String,
     },
+    /// The restore of a snapshot into the data directory has not ended.
+    #[error(
+        "{path} has part of a snapshot: finish with `tandem snapshot restore`, or remove that folder",
+        path = path.display()
+    )]
+    HalfRestored {
+        /// Folder of the restore.
+        path: PathBuf,
+    },
     /// The file system failed.
     #[error("{context} {path}: {source}", path = path.display())]
     Io {
@@ -110,6 +119,7 @@ impl Error {
             | Self::OtherGenesis { .. }
             | Self::IsCopy { .. }
             | Self::OtherLoad { .. }
+            | Self::HalfRestored { .. }
             | Self::Io { .. } => false,
         }
     }

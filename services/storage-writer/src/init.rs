@@ -8,7 +8,7 @@ use crate::{
     Config, Deps, Error, StorageWriter,
     acknowledged::Acknowledged,
     body,
-    config::database_path,
+    config::{database_path, refuse_half_restored},
     genesis::{self, Entry, GenesisFile},
     meta,
     node_runs::NodeRuns,
@@ -93,6 +93,7 @@ pub fn init(
     datadir: &Path,
     mut progress: impl FnMut(Progress) + Send,
 ) -> Result<Initialized, Error> {
+    refuse_half_restored(datadir)?;
     let path = database_path(datadir);
     let options = Options::default();
     match Store::open(&path, &options) {
@@ -112,6 +113,7 @@ fn create(
     datadir: &Path,
     fill: impl FnOnce(&Store) -> Result<Initialized, Error>,
 ) -> Result<Initialized, Error> {
+    refuse_half_restored(datadir)?;
     fs::create_dir_all(datadir).map_err(|source| io_error("create", datadir, source))?;
     let unfinished = datadir.join("db.unfinished");
     Store::destroy(&unfinished)?;
@@ -141,7 +143,7 @@ pub fn seal(
     genesis: BlockId,
 ) -> Result<(), Error> {
     store.flush()?;
-    Acknowledged::begin(&store, genesis)?;
+    Acknowledged::begin(&store, genesis, genesis)?;
     drop(store);
     let path = database_path(datadir);
     if path.exists() {
@@ -308,7 +310,7 @@ pub fn put_genesis(
     Ok(Initialized { genesis: id, already: false, accounts, slots })
 }
 
-fn chain_spec(json: &str) -> Result<ChainSpec, Error> {
+pub fn chain_spec(json: &str) -> Result<ChainSpec, Error> {
     ChainSpec::from_genesis_json(json).map_err(|error| Error::Genesis(error.to_string()))
 }
 

@@ -38,6 +38,7 @@ mod block_tries;
 mod body;
 mod chain;
 mod checked;
+mod checkpoint;
 mod codec;
 mod config;
 mod diff_check;
@@ -69,7 +70,11 @@ pub mod verify;
 mod walk;
 
 pub use acknowledged::{Loss, LossCause};
-pub use config::Config;
+pub use checkpoint::{
+    CHECKPOINT_FOLDER, DatabaseSubject, StateBlock, checkpoint_path, database_subject,
+    make_checkpoint, remove_checkpoint, seal_checkpoint,
+};
+pub use config::{Config, database_path, restore_path};
 pub use error::Error;
 pub use genesis::{Entry as GenesisEntry, GenesisFile, read as read_genesis};
 pub use init::{Initialized, Progress, has_database, init, init_copy, remove_database};
@@ -77,7 +82,7 @@ pub use maintenance::{compact_tables, copy_database, table_names, table_shapes};
 pub use metrics::describe_all as describe_metrics;
 pub use service::{Deps, StorageWriter};
 pub use state_load::{ShardLoad, StateLoad, load_plan};
-pub use tandem_store::{Compaction, Sorter, TableShape};
+pub use tandem_store::{Compaction, MARK_FILE, SCHEMA_VERSION, Sorter, TableShape};
 pub use verify::{Difference, NodeFault, Report, repair, verify};
 
 /// Codecs of the database's records, for tests that feed them damaged bytes.

@@ -1,6 +1,10 @@
 //! `tandem db`: looks at the files of a stopped database, and compacts or copies them.
 
-use crate::{Error, config::database_path, init::io_error};
+use crate::{
+    Error,
+    config::{database_path, refuse_half_restored},
+    init::io_error,
+};
 use std::{fs, path::Path};
 use tandem_store::{Compaction, Error as StoreError, MARK_FILE, Options, Store, TableShape};
 
@@ -52,6 +56,8 @@ pub fn compact_tables(
 pub fn copy_database(from: &Path, to: &Path) -> Result<(), Error> {
     let (source, target) = (database_path(from), database_path(to));
     let options = Options { auto_compaction: false, ..Options::default() };
+    refuse_half_restored(from)?;
+    refuse_half_restored(to)?;
     let store = Store::open(&source, &options)?;
     if target.exists() {
         let source = std::io::ErrorKind::AlreadyExists.into();

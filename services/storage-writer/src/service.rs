@@ -3,7 +3,7 @@ use crate::{
     acknowledged::Acknowledged,
     chain::Pending,
     codec::{PendingRecord, encode_kept},
-    config::database_path,
+    config::{database_path, refuse_half_restored},
     feed::FeedThreads,
     grant::Grant,
     kept::Kept,
@@ -86,6 +86,8 @@ pub struct StorageWriter {
     pub(crate) served: ServedStates,
     /// Threads that read the feed.
     pub(crate) feed: FeedThreads,
+    /// Whether a checkpoint is being made.
+    pub(crate) makes_checkpoint: AtomicBool,
     running: Running,
 }
 
@@ -95,6 +97,7 @@ impl StorageWriter {
     /// When there is no database, or it is of another kind, has a newer schema or is open in
     /// another process; see [`tandem_store::Error`].
     pub fn start(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
+        refuse_half_restored(&config.datadir)?;
         let mut options = config.store.clone();
         options.verify_logs = !config.accept_lost_blocks;
         let store = Store::open(&database_path(&config.datadir), &options)?;
@@ -162,6 +165,7 @@ impl StorageWriter {
             genesis_json: genesis.json.into(),
             granted: RwLock::new(grant),
             mailbox,
+            makes_checkpoint: AtomicBool::new(false),
             running,
         }))
     }

@@ -7,7 +7,7 @@
 
 use crate::{
     Error, Initialized,
-    config::database_path,
+    config::{database_path, refuse_half_restored},
     init::{has_database, put_genesis, seal},
     meta,
     node_runs::NodeRuns,
@@ -64,6 +64,7 @@ impl StateLoad {
     /// [`Error::Io`] if there is a database; [`Error::OtherLoad`] if a load with another plan ended
     /// there early; the errors of the store.
     pub fn open(datadir: &Path, plan: &str) -> Result<Self, Error> {
+        refuse_half_restored(datadir)?;
         if has_database(datadir) {
             let source = std::io::ErrorKind::AlreadyExists.into();
             return Err(Error::Io { context: "create", path: database_path(datadir), source });

@@ -26,6 +26,7 @@ mod seeing;
 mod serving;
 mod sides;
 mod snap;
+mod snapshots;
 mod sync;
 
 use anyhow::Context as _;
@@ -91,6 +92,8 @@ enum Topic {
     Followers,
     /// A state larger than memory: payloads in little memory, reads, bytes on the disk
     BigState,
+    /// Snapshots: speed beside the disk's, memory, newPayload meanwhile
+    Snapshots,
     /// Calls of another user of the machine, started by `operations`
     #[value(hide = true)]
     NeighbourCalls,
@@ -169,6 +172,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Topic::BigState => {
             report.head(seed, quick);
             big_state::measure(&setting, &big_state, &mut report);
+        }
+        Topic::Snapshots => {
+            report.head(seed, quick);
+            snapshots::measure(&setting, &big_state, &mut report);
         }
         Topic::Operations => {
             report.head(seed, quick);

@@ -163,6 +163,19 @@ impl Client {
         Ok(Option::<Holder>::try_from(answer)?)
     }
 
+    /// Makes storage-writer put a checkpoint of its database into a folder of its data directory. Returns
+    /// the head of the chain.
+    ///
+    /// # Errors
+    /// As for every call; [`Error::Refused`] when there is a checkpoint already.
+    pub async fn checkpoint_database(&self) -> Result<BlockId> {
+        let send = unary!(checkpoint_database, v1::CheckpointDatabaseRequest);
+        let request = v1::CheckpointDatabaseRequest {};
+        // A second one would find the checkpoint of the first.
+        let options = self.write("checkpoint_database").once();
+        Ok(self.remote.call(options, request, send).await?.try_into()?)
+    }
+
     /// Releases the right to write at once, and stops asking for it: all later claims are
     /// [`Error::Unavailable`].
     pub async fn leave(&self) {

@@ -64,4 +64,4 @@ pub use identity::Identity;
 pub use log_rate_limit::LogRateLimit;
 pub use metrics::describe_all as describe_metrics;
 pub use socket::{Caller, EVENT_INTERVAL};
-pub use tls::{TlsConfig, TlsError};
+pub use tls::{TlsConfig, TlsError, install_ring};

@@ -324,6 +324,13 @@ fn expiry_of(certificate: &CertificateDer<'_>) -> Option<i64> {
     Some(parsed.validity().not_after.timestamp())
 }
 
+/// Makes ring the cryptography of libraries that take the process's, such as clients of object stores.
+/// Does nothing if the process has one already.
+pub fn install_ring() {
+    // The error is the provider that was there before.
+    let _ = ring::default_provider().install_default();
+}
+
 impl TlsMaterial {
     fn new(role: &'static str, files: &Files, contents: &Contents) -> Result<Self, TlsError> {
         let invalid = |path: &Path| {

@@ -25,7 +25,11 @@ pub async fn storage_writer(
     let storage = blocking(|| Ok(StorageWriter::start(config.storage_writer, deps)?)).await?;
     require_storage(process, &storage);
     let server = tandem_storage_writer::grpc::Server::new(storage.clone());
-    let server = server.feeding(storage.clone()).downloading(storage.clone()).offered_as(identity);
+    let server = server
+        .feeding(storage.clone())
+        .downloading(storage.clone())
+        .checkpointing(storage.clone())
+        .offered_as(identity);
     process.serve(server.serve(listener, process.stopping().clone()));
     // Last handle: the database is flushed and marked as closed.
     process.at_end(move || storage.stop());

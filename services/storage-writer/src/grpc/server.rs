@@ -22,8 +22,8 @@ use tandem_proto::{
     limits::STORAGE_MESSAGE_BYTES_MAX,
     snap::StateRequest,
     storage::{
-        self, Block, BlockRecord, BlockRef, Epoch, Forkchoice, KeptBlock, PendingBlock, ReadState,
-        StateDownloads, StorageApi,
+        self, Block, BlockRecord, BlockRef, DatabaseCheckpoints, Epoch, Forkchoice, KeptBlock,
+        PendingBlock, ReadState, StateDownloads, StorageApi,
     },
     wire::{
         DESCRIPTORS,
@@ -50,6 +50,9 @@ pub struct Server {
     api: Arc<dyn StorageApi>,
     feed: Option<Arc<dyn FeedReads>>,
     downloads: Option<Arc<dyn StateDownloads>>,
+    checkpoints: Option<Arc<dyn DatabaseCheckpoints>>,
+    /// Whether callers may get the right to write.
+    writes: bool,
     identity: Identity,
     unread_max: Duration,
 }
@@ -59,7 +62,9 @@ impl Server {
     pub fn new(api: Arc<dyn StorageApi>) -> Self {
         names::describe_server();
         let identity = Identity::default();
-        Self { api, feed: None, downloads: None, identity, unread_max: UNREAD_MAX }
+        let (feed, downloads, checkpoints) = (None, None, None);
+        let unread_max = UNREAD_MAX;
+        Self { api, feed, downloads, checkpoints, writes: true, identity, unread_max }
     }
 
     /// Sets the longest time for which a client may read nothing from a stream, instead of ten
@@ -79,6 +84,18 @@ impl Server {
     #[must_use]
     pub fn downloading(self, downloads: Arc<dyn StateDownloads>) -> Self {
         Self { downloads: Some(downloads), ..self }
+    }
+
+    /// Offers checkpoints of the database to operators too.
+    #[must_use]
+    pub fn checkpointing(self, checkpoints: Arc<dyn DatabaseCheckpoints>) -> Self {
+        Self { checkpoints: Some(checkpoints), ..self }
+    }
+
+    /// Refuses all writes and grants: the executor is in the server's own process.
+    #[must_use]
+    pub fn without_writes(self) -> Self {
+        Self { writes: false, ..self }
     }
 
     /// Sets the identity of the server. If it is proven, callers must prove theirs.
@@ -105,6 +122,8 @@ impl Server {
             lease: Arc::new(lease),
             feed,
             downloads: self.downloads.as_ref().map(Arc::downgrade),
+            checkpoints: self.checkpoints.as_ref().map(Arc::downgrade),
+            writes: self.writes,
             readers: Arc::new(Semaphore::new(readers_max)),
         })
         .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
@@ -120,7 +139,8 @@ impl Server {
         };
         let result = host.serve(listener, stop).await;
         // The last handle of a storage-writer waits for its thread.
-        let _ = spawn_blocking(move || drop((self.api, self.feed, self.downloads))).await;
+        let handles = (self.api, self.feed, self.downloads, self.checkpoints);
+        let _ = spawn_blocking(move || drop(handles)).await;
         result
     }
 }
@@ -133,6 +153,10 @@ struct Service {
     feed: Option<ServedFeed>,
     /// Receiver of a downloaded state, `None` if it takes none.
     downloads: Option<Weak<dyn StateDownloads>>,
+    /// Checkpoints, `None` if none are made.
+    checkpoints: Option<Weak<dyn DatabaseCheckpoints>>,
+    /// Whether callers may get the right to write.
+    writes: bool,
     /// Places of the feed's readers.
     readers: Arc<Semaphore>,
 }
@@ -146,6 +170,10 @@ impl Service {
         request: Request<R>,
         call: impl FnOnce(&dyn StorageApi, R) -> Result<A, Status> + Send + 'static,
     ) -> Answer<A> {
+        if !self.writes && matches!(lane, Lane::Write | Lane::Grant) {
+            let text = "the executor of this process alone writes".to_owned();
+            return Err(storage::Error::Refused(text).into());
+        }
         Ok(Response::new(self.lanes.run(lane, request, call).await?))
     }
 
@@ -439,6 +467,24 @@ impl generated::StorageWriter for Service {
     ) -> Answer<v1::GetTransactionResponse> {
         let call = |api: &dyn StorageApi, wire| Ok(api.transaction(B256::try_from(wire)?)?.into());
         self.answer(Lane::Short, request, call).await
+    }
+
+    async fn checkpoint_database(
+        &self,
+        request: Request<v1::CheckpointDatabaseRequest>,
+    ) -> Answer<v1::CheckpointDatabaseResponse> {
+        let checkpoints = self.checkpoints.clone();
+        let call = move |_: &dyn StorageApi, _| {
+            let Some(checkpoints) = checkpoints else {
+                let text = "this server makes no checkpoints".to_owned();
+                return Err(storage::Error::Refused(text).into());
+            };
+            let checkpoints = checkpoints.upgrade();
+            let checkpoints =
+                checkpoints.ok_or_else(|| storage::Error::Unavailable("stopping".to_owned()))?;
+            Ok(checkpoints.checkpoint_database()?.into())
+        };
+        self.answer(Lane::Long, request, call).await
     }
 
     async fn follow(&self, request: Request<v1::FollowRequest>) -> Answer<Self::FollowStream> {

@@ -2,6 +2,7 @@
 //! wrong.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod checkpoints;
 #[path = "../common/mod.rs"]
 mod common;
 mod contract;

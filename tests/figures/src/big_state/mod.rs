@@ -2,7 +2,7 @@
 //! on the disk (docs/big-state.md).
 
 mod limit;
-mod run;
+pub mod run;
 
 use crate::{
     Setting,
@@ -10,7 +10,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use limit::MemoryLimit;
-use run::{Replayed, Tandem, replay};
+use run::{Replay, Replayed, Tandem};
 use serde_json::Value;
 use std::{
     fs,
@@ -39,13 +39,13 @@ const SLOTS_PER_ACCOUNT: u64 = 10;
 pub struct Options {
     /// Accounts of the big state [default: 20 million, or 200,000 with --quick]
     #[arg(long, value_name = "N")]
-    accounts: Option<u64>,
+    pub accounts: Option<u64>,
     /// Slots of the big state [default: 80 million, or a million with --quick]
     #[arg(long, value_name = "N")]
-    slots: Option<u64>,
+    pub slots: Option<u64>,
     /// Folder of the big state, which is kept and used again; without it, a temporary one
     #[arg(long, value_name = "DIR")]
-    datadir: Option<PathBuf>,
+    pub datadir: Option<PathBuf>,
     /// Memory of the node on the big state, page cache included [default: 2048, or 512 with --quick]
     #[arg(long, value_name = "MIB")]
     memory_mib: Option<u64>,
@@ -84,10 +84,10 @@ pub fn measure(setting: &Setting, options: &Options, report: &mut Report) {
 
 /// Size of a state.
 #[derive(Clone, Copy)]
-struct Plan {
-    accounts: u64,
-    slots: u64,
-    seed: u64,
+pub struct Plan {
+    pub accounts: u64,
+    pub slots: u64,
+    pub seed: u64,
 }
 
 /// Files that are made before anything is measured.
@@ -174,7 +174,7 @@ impl<'s> Work<'s> {
                 [("--reads", reads), ("--writes", writes), ("--balances", 0), ("--blocks", blocks)];
             self.tandem.payloads(&self.big, &corpus, self.plan.seed, &workload)?;
             let Replayed { misses, transactions, .. } =
-                replay(&self.tandem, &self.big, &corpus, None)?;
+                Replay::of(&self.tandem, &self.big, &corpus).run()?;
             // A slot and the account of its contract, each read once.
             let keys = transactions as f64 * (reads + writes) as f64;
             let keys = if writes == 0 { 2.0 * keys } else { keys };
@@ -197,7 +197,7 @@ impl<'s> Work<'s> {
             let corpus = self.folder.path().join(name);
             let workload = [("--blocks", blocks)];
             self.tandem.payloads(datadir, &corpus, self.plan.seed, &workload)?;
-            replay(&self.tandem, datadir, &corpus, limit)
+            Replay { limit, ..Replay::of(&self.tandem, datadir, &corpus) }.run()
         };
         let in_memory = run(&small, "on-small", None)?;
         let on_disk = run(&self.big, "on-big", Some(&limit))?;

@@ -9,7 +9,8 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread::sleep,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread::{self, sleep},
     time::{Duration, Instant},
 };
 
@@ -113,67 +114,101 @@ impl Drop for Node {
     }
 }
 
-/// Replays a corpus on a copy of a state, with a fresh node in a memory limit.
-///
-/// # Errors
-/// If the node does not start, or an answer is not VALID.
-pub fn replay(
-    tandem: &Tandem,
-    datadir: &Path,
-    corpus: &Path,
-    limit: Option<&MemoryLimit>,
-) -> anyhow::Result<Replayed> {
-    let beside = corpus.parent().context("the corpus has no folder")?;
-    let folder = tempfile::Builder::new().prefix("node-").tempdir_in(beside)?;
-    let data = folder.path().join("data");
-    let mut copy = Command::new(&tandem.0);
-    copy.args(["db", "copy", "--datadir"]).arg(datadir).arg("--to").arg(&data);
-    tandem.answer(&mut copy)?;
-    if limit.is_some() {
-        forget_pages(&data)?;
+/// Work beside a replay: it gets the node's data directory, and goes on until the flag is set.
+pub type Beside<'a> = dyn Fn(&Path, &AtomicBool) -> anyhow::Result<()> + Sync + 'a;
+
+/// Replay of a corpus on a copy of a state, with a fresh node.
+pub struct Replay<'a> {
+    tandem: &'a Tandem,
+    datadir: &'a Path,
+    corpus: &'a Path,
+    /// Memory that the node may use.
+    pub limit: Option<&'a MemoryLimit>,
+    /// Settings of the node.
+    pub config: Option<&'a Path>,
+    /// Work beside it.
+    pub beside: Option<&'a Beside<'a>>,
+}
+
+impl<'a> Replay<'a> {
+    /// Returns a replay with nothing beside it.
+    pub fn of(tandem: &'a Tandem, datadir: &'a Path, corpus: &'a Path) -> Self {
+        Self { tandem, datadir, corpus, limit: None, config: None, beside: None }
     }
-    let (engine, metrics) = (free_port()?, free_port()?);
-    let secret = folder.path().join("jwt.hex");
-    let log = File::create(folder.path().join("node.log"))?;
-    let mut command = match limit {
-        Some(limit) => limit.command(&tandem.0),
-        None => Command::new(&tandem.0),
-    };
-    command.args(["node", "--disable-discovery", "--disable-sessions", "--http.port", "0"]);
-    command.args(["--authrpc.port", &engine.port().to_string()]);
-    command.args(["--metrics.port", &metrics.port().to_string()]);
-    command.arg("--datadir").arg(&data).arg("--authrpc.jwtsecret").arg(&secret);
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    let mut node = Node { child: command.spawn().context("start the node")?, metrics };
-    let begin = Instant::now();
-    while TcpStream::connect(engine).is_err() {
-        if let Some(status) = node.child.try_wait()? {
-            let log = fs::read_to_string(folder.path().join("node.log")).unwrap_or_default();
-            bail!("the node ended with {status}: {log}");
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If the node does not start, an answer is not VALID, or the work beside it fails.
+    pub fn run(self) -> anyhow::Result<Replayed> {
+        let Self { tandem, datadir, corpus, limit, config, beside: work } = self;
+        let beside = corpus.parent().context("the corpus has no folder")?;
+        let folder = tempfile::Builder::new().prefix("node-").tempdir_in(beside)?;
+        let data = folder.path().join("data");
+        let mut copy = Command::new(&tandem.0);
+        copy.args(["db", "copy", "--datadir"]).arg(datadir).arg("--to").arg(&data);
+        tandem.answer(&mut copy)?;
+        if limit.is_some() {
+            forget_pages(&data)?;
         }
-        ensure!(begin.elapsed() < START_TIME_MAX, "the node does not listen");
-        sleep(Duration::from_millis(50));
+        let (engine, metrics) = (free_port()?, free_port()?);
+        let secret = folder.path().join("jwt.hex");
+        let log = File::create(folder.path().join("node.log"))?;
+        let mut command = match limit {
+            Some(limit) => limit.command(&tandem.0),
+            None => Command::new(&tandem.0),
+        };
+        command.args(["node", "--disable-discovery", "--disable-sessions", "--http.port", "0"]);
+        command.args(["--authrpc.port", &engine.port().to_string()]);
+        command.args(["--metrics.port", &metrics.port().to_string()]);
+        command.arg("--datadir").arg(&data).arg("--authrpc.jwtsecret").arg(&secret);
+        if let Some(config) = config {
+            command.arg("--insecure").arg("--config").arg(config);
+        }
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let mut node = Node { child: command.spawn().context("start the node")?, metrics };
+        let begin = Instant::now();
+        while TcpStream::connect(engine).is_err() {
+            if let Some(status) = node.child.try_wait()? {
+                let log = fs::read_to_string(folder.path().join("node.log")).unwrap_or_default();
+                bail!("the node ended with {status}: {log}");
+            }
+            ensure!(begin.elapsed() < START_TIME_MAX, "the node does not listen");
+            sleep(Duration::from_millis(50));
+        }
+        let before = misses(&node)?;
+        let report = folder.path().join("report.json");
+        let mut replay = Command::new(&tandem.0);
+        replay
+            .args(["replay", "--engine", &format!("http://{engine}"), "--jwtsecret"])
+            .arg(&secret);
+        replay.args(["--warmup", &WARMUP.to_string(), "--gap-ms", "50", "--json"]);
+        replay.arg(&report).arg(corpus);
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let working = work.map(|work| scope.spawn(|| work(&data, &ended)));
+            let replayed = tandem.answer(&mut replay);
+            ended.store(true, Relaxed);
+            let worked =
+                working.map(|it| it.join().expect("the work beside a replay does not panic"));
+            replayed?;
+            worked.unwrap_or(Ok(()))
+        })?;
+        let report: Value = serde_json::from_slice(&fs::read(&report)?)?;
+        let calls = report["calls"].as_array().context("no calls")?;
+        let call =
+            calls.iter().find(|call| call["call"] == "newPayload").context("no newPayload")?;
+        let blocks = report["blocks"].as_array().context("no blocks")?;
+        let text = metrics_of(&node)?;
+        let count = series(&text, "tandem_executor_read_rounds_count").max(1.0);
+        Ok(Replayed {
+            p50: call["p50_ms"].as_f64().context("p50")?,
+            p99: call["p99_ms"].as_f64().context("p99")?,
+            misses: misses(&node)? - before,
+            rounds: series(&text, "tandem_executor_read_rounds_sum") / count,
+            transactions: blocks.iter().filter_map(|block| block["transactions"].as_u64()).sum(),
+        })
     }
-    let before = misses(&node)?;
-    let report = folder.path().join("report.json");
-    let mut replay = Command::new(&tandem.0);
-    replay.args(["replay", "--engine", &format!("http://{engine}"), "--jwtsecret"]).arg(&secret);
-    replay.args(["--warmup", &WARMUP.to_string(), "--gap-ms", "50", "--json"]);
-    replay.arg(&report).arg(corpus);
-    tandem.answer(&mut replay)?;
-    let report: Value = serde_json::from_slice(&fs::read(&report)?)?;
-    let calls = report["calls"].as_array().context("no calls")?;
-    let call = calls.iter().find(|call| call["call"] == "newPayload").context("no newPayload")?;
-    let blocks = report["blocks"].as_array().context("no blocks")?;
-    let text = metrics_of(&node)?;
-    let count = series(&text, "tandem_executor_read_rounds_count").max(1.0);
-    Ok(Replayed {
-        p50: call["p50_ms"].as_f64().context("p50")?,
-        p99: call["p99_ms"].as_f64().context("p99")?,
-        misses: misses(&node)? - before,
-        rounds: series(&text, "tandem_executor_read_rounds_sum") / count,
-        transactions: blocks.iter().filter_map(|block| block["transactions"].as_u64()).sum(),
-    })
 }
 
 fn metrics_of(node: &Node) -> anyhow::Result<String> {
@@ -189,7 +224,7 @@ fn misses(node: &Node) -> anyhow::Result<f64> {
 
 /// Lets the page cache forget the files of a folder, which other processes read before: pages of a file
 /// are charged to the group that reads them first.
-fn forget_pages(folder: &Path) -> anyhow::Result<()> {
+pub fn forget_pages(folder: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
@@ -204,6 +239,10 @@ fn forget_pages(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn free_port() -> anyhow::Result<SocketAddr> {
+/// Returns a free loopback port.
+///
+/// # Errors
+/// If there is none.
+pub fn free_port() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
