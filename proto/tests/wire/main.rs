@@ -3,6 +3,7 @@
 
 mod blob_validator;
 mod discovery;
+mod download;
 mod exchange;
 mod feed;
 mod malformed;

@@ -12,14 +12,17 @@ use tandem_proto::{
     blob_validator::{Content, StoredBlob, Verdict},
     convert::{
         BlobRequest, BlobStreamAnswer, BlobStreamRequest, EpochRequest, SessionAnswer,
-        SessionCommand,
+        SessionCommand, TxAnswer, TxRequest,
     },
     event::{
         BlobsValidated, ChainEvent, Contact, PeersDiscovered, PeersTarget, TracesSlow, WorkerAlive,
     },
-    exchange, multiproof,
+    exchange,
+    feed::FollowRequest,
+    multiproof,
     peer_sessions::{self, Fetch, Fetched, Misconduct, PeerId, Session},
     peer_table,
+    snap::{DownloadAnswer, DownloadStep, StateItems, StateRequest},
     storage::{
         self, Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, KeptBlock, PendingBlock,
         ReadState, TransactionPlace, TrieNodes,
@@ -28,7 +31,7 @@ use tandem_proto::{
     wire::{
         blob_validator::v1 as blobs, event::v1 as event, multiproof_workers::v1 as workers,
         peer_sessions::v1 as sessions, peer_table::v1 as peers, storage_writer::v1 as writer,
-        tx_pool::v1 as pool,
+        tx_executor::v1 as transactions, tx_pool::v1 as pool,
     },
 };
 
@@ -54,7 +57,7 @@ fn receive_values(bytes: Bytes) -> bool {
 }
 
 /// All messages that have content.
-pub const RECEIVERS: [(&str, Receiver); 73] = [
+pub const RECEIVERS: [(&str, Receiver); 81] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
     ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),
     ("PeersTarget", receive::<event::PeersTarget, PeersTarget>),
@@ -91,6 +94,11 @@ pub const RECEIVERS: [(&str, Receiver); 73] = [
     ("GetAccessListResponse", receive::<writer::GetAccessListResponse, Option<Rlp>>),
     ("GetTransactionRequest", receive::<writer::GetTransactionRequest, B256>),
     ("GetTransactionResponse", receive::<writer::GetTransactionResponse, Option<TransactionPlace>>),
+    ("GetStateItemsRequest", receive::<writer::GetStateItemsRequest, StateRequest>),
+    ("GetStateItemsResponse", receive::<writer::GetStateItemsResponse, StateItems>),
+    ("DownloadRequest", receive::<writer::DownloadRequest, (Epoch, DownloadStep)>),
+    ("DownloadResponse", receive::<writer::DownloadResponse, DownloadAnswer>),
+    ("FollowRequest", receive::<writer::FollowRequest, FollowRequest>),
     ("storage Error", receive::<writer::Error, storage::Error>),
     ("ProcessBlockRequest", receive::<workers::ProcessBlockRequest, SessionCommand>),
     ("ProcessBlockResponse", receive::<workers::ProcessBlockResponse, SessionAnswer>),
@@ -131,7 +139,10 @@ pub const RECEIVERS: [(&str, Receiver); 73] = [
     ("GetNextNonceRequest", receive::<pool::GetNextNonceRequest, Address>),
     ("ListBestRequest", receive::<pool::ListBestRequest, tx_pool::BestQuery>),
     ("ListBestResponse", receive::<pool::ListBestResponse, tx_pool::BestPage>),
+    ("ListArrivalsResponse", receive::<pool::ListArrivalsResponse, tx_pool::Arrivals>),
     ("ListContentRequest", receive::<pool::ListContentRequest, Option<Address>>),
     ("ListContentResponse", receive::<pool::ListContentResponse, tx_pool::Content>),
+    ("ExecuteBlocksRequest", receive::<transactions::ExecuteBlocksRequest, TxRequest>),
+    ("ExecuteBlocksResponse", receive::<transactions::ExecuteBlocksResponse, TxAnswer>),
     ("tx-pool Error", receive::<pool::Error, tx_pool::Error>),
 ];
