@@ -3,8 +3,7 @@
 use super::{
     error::{At, ConvertError, Reason},
     field::{
-        at_most, count, hash, hash_bytes, hash_list, items, length, nested, range, required, size,
-        total,
+        at_most, count, hash, hash_bytes, hash_list, items, length, range, required, size, total,
     },
     state::{account_list, accounts, number_list, numbers},
     storage::{epoch, token_bytes},
@@ -19,24 +18,18 @@ use crate::{
     wire::storage_writer::v1::{
         self,
         download_request::{BuiltNode, Nothing, Step},
-        downloaded_part::{Accounts, Codes, Part, Slots},
+        downloaded_state::{AccountRanges, Codes, SlotRanges},
     },
 };
-use tandem_primitives::{B256, Bytes};
+use tandem_primitives::{Account, B256, BlockId, Bytes, U256};
 
 impl From<(Epoch, DownloadStep)> for v1::DownloadRequest {
     fn from((epoch, step): (Epoch, DownloadStep)) -> Self {
         let step = match step {
             DownloadStep::Progress => Step::GetProgress(Nothing {}),
             DownloadStep::Begin => Step::Begin(Nothing {}),
-            DownloadStep::PutState(parts, progress) => {
-                let parts = parts.into_iter().map(Into::into).collect();
-                Step::PutState(v1::DownloadedState { parts, progress: progress.0 })
-            }
-            DownloadStep::PutBlocks(blocks) => {
-                let blocks = blocks.into_iter().map(Into::into).collect();
-                Step::PutBlocks(v1::DownloadedBlocks { blocks })
-            }
+            DownloadStep::PutState(parts, progress) => Step::PutState(state_of(&parts, progress)),
+            DownloadStep::PutBlocks(blocks) => Step::PutBlocks(blocks_of(&blocks)),
             DownloadStep::LackingCodes(hashes) => Step::ListLackingCodes(hash_list(hashes.iter())),
             DownloadStep::BuildTries => Step::BuildTries(Nothing {}),
             DownloadStep::BuiltNode(owner, path) => {
@@ -59,12 +52,8 @@ impl TryFrom<v1::DownloadRequest> for (Epoch, DownloadStep) {
             Step::GetProgress(Nothing {}) => DownloadStep::Progress,
             Step::Begin(Nothing {}) => DownloadStep::Begin,
             Step::PutState(state) => put_state(state).at("download.put_state")?,
-            Step::PutBlocks(v1::DownloadedBlocks { blocks }) => {
-                range(1, DOWNLOADED_BLOCKS_MAX as u64, blocks.len() as u64)
-                    .at("download.put_blocks")?;
-                let convert = |(index, block)| block_of(block).at_index(index);
-                let blocks = blocks.into_iter().enumerate().map(convert);
-                DownloadStep::PutBlocks(blocks.collect::<Result<_, _>>().at("download.put_blocks")?)
+            Step::PutBlocks(wire) => {
+                DownloadStep::PutBlocks(blocks(wire).at("download.put_blocks")?)
             }
             Step::ListLackingCodes(bytes) => {
                 DownloadStep::LackingCodes(hashes(&bytes).at("download.list_lacking_codes")?)
@@ -97,97 +86,139 @@ fn hashes(bytes: &[u8]) -> Result<Vec<B256>, Reason> {
 }
 
 fn put_state(wire: v1::DownloadedState) -> Result<DownloadStep, ConvertError> {
-    at_most(DOWNLOADED_PARTS_MAX, wire.parts.len()).at("parts")?;
     at_most(DOWNLOAD_PROGRESS_BYTES_MAX, wire.progress.len()).at("progress")?;
-    let convert = |(index, part)| part_of(part).at_index(index);
-    let parts = wire.parts.into_iter().enumerate().map(convert);
-    let parts = parts.collect::<Result<_, _>>().at("parts")?;
+    let mut parts = Vec::new();
+    if let Some(ranges) = &wire.accounts {
+        account_ranges(ranges, &mut parts).at("accounts")?;
+    }
+    if let Some(ranges) = &wire.slots {
+        slot_ranges(ranges, &mut parts).at("slots")?;
+    }
+    if let Some(found) = wire.codes {
+        parts.push(StatePart::Codes(codes(found).at("codes")?));
+    }
     Ok(DownloadStep::PutState(parts, wire.progress.into()))
 }
 
-impl From<StatePart> for v1::DownloadedPart {
-    fn from(part: StatePart) -> Self {
-        let part = match part {
+/// Columns of the parts. Accounts come first, then slots, then codes.
+fn state_of(parts: &[StatePart], progress: Bytes) -> v1::DownloadedState {
+    let (mut account_ranges, mut slot_ranges) = (Vec::new(), Vec::new());
+    let mut all_codes: Option<Vec<&(B256, Bytes)>> = None;
+    for part in parts {
+        match part {
             StatePart::Accounts { first, last, accounts } => {
-                let have_storage: Vec<_> =
-                    accounts.iter().map(|it| u8::from(it.has_storage)).collect();
-                Part::Accounts(Accounts {
-                    first: hash_bytes(first),
-                    last: hash_bytes(last),
-                    keys: hash_list(accounts.iter().map(|it| &it.key)),
-                    accounts: Some(account_list(accounts.iter().map(|it| Some(it.account)))),
-                    have_storage: have_storage.into(),
-                })
+                account_ranges.push((first, last, accounts));
             }
-            StatePart::Slots { owner, first, last, slots } => Part::Slots(Slots {
-                owner: hash_bytes(owner),
-                first: hash_bytes(first),
-                last: hash_bytes(last),
-                keys: hash_list(slots.iter().map(|(key, _)| key)),
-                values: Some(number_list(slots.iter().map(|(_, value)| *value))),
-            }),
-            StatePart::Codes(codes) => Part::Codes(Codes {
-                hashes: hash_list(codes.iter().map(|(hash, _)| hash)),
-                sizes: codes.iter().map(|(_, code)| size(code.len())).collect(),
-                codes: codes.iter().flat_map(|(_, code)| code).copied().collect(),
-            }),
-        };
-        Self { part: Some(part) }
+            StatePart::Slots { owner, first, last, slots } => {
+                slot_ranges.push((owner, first, last, slots));
+            }
+            StatePart::Codes(codes) => all_codes.get_or_insert_default().extend(codes),
+        }
     }
-}
-
-fn part_of(wire: v1::DownloadedPart) -> Result<StatePart, ConvertError> {
-    match required(wire.part)? {
-        Part::Accounts(wire) => accounts_of(&wire).at("accounts"),
-        Part::Slots(wire) => slots_of(&wire).at("slots"),
-        Part::Codes(wire) => codes_of(wire).at("codes"),
-    }
-}
-
-/// Reads keys of which each is greater than the one before.
-fn rising(bytes: &[u8]) -> Result<Vec<B256>, ConvertError> {
-    let keys = items::<32>(bytes)?;
-    if let Some(at) = keys.windows(2).position(|pair| pair[0] >= pair[1]) {
-        return Err(Reason::NotAscending).at_index(at + 1);
-    }
-    Ok(keys.iter().map(B256::from).collect())
-}
-
-fn accounts_of(wire: &Accounts) -> Result<StatePart, ConvertError> {
-    let (first, last) = (hash(&wire.first).at("first")?, hash(&wire.last).at("last")?);
-    let keys = rising(&wire.keys).at("keys")?;
-    count(keys.len() as u64, wire.have_storage.len()).at("have_storage")?;
-    let found = required(wire.accounts.as_ref()).at("accounts")?;
-    let found = accounts(found, keys.len()).at("accounts")?;
-    let account = |(index, (key, account))| {
-        let flag = wire.have_storage[index];
-        range(0, 1, flag).at_index(index).at("have_storage")?;
-        let account = required(account).at_index(index).at("accounts")?;
-        Ok(DownloadedAccount { key, account, has_storage: flag == 1 })
+    let accounts = || account_ranges.iter().flat_map(|(_, _, accounts)| *accounts);
+    let slots = || slot_ranges.iter().flat_map(|(_, _, _, slots)| *slots);
+    let accounts = AccountRanges {
+        firsts: hash_list(account_ranges.iter().map(|(first, ..)| *first)),
+        lasts: hash_list(account_ranges.iter().map(|(_, last, _)| *last)),
+        counts: account_ranges.iter().map(|(_, _, accounts)| size(accounts.len())).collect(),
+        keys: accounts().flat_map(|it| it.key.0).collect(),
+        accounts: Some(account_list(accounts().map(|it| Some(it.account)))),
+        have_storage: accounts().map(|it| u8::from(it.has_storage)).collect(),
     };
-    let accounts = keys.into_iter().zip(found).enumerate().map(account);
-    Ok(StatePart::Accounts {
-        first,
-        last,
-        accounts: accounts.collect::<Result<_, ConvertError>>()?,
-    })
+    let slots = SlotRanges {
+        owners: hash_list(slot_ranges.iter().map(|(owner, ..)| *owner)),
+        firsts: hash_list(slot_ranges.iter().map(|(_, first, ..)| *first)),
+        lasts: hash_list(slot_ranges.iter().map(|(_, _, last, _)| *last)),
+        counts: slot_ranges.iter().map(|(.., slots)| size(slots.len())).collect(),
+        keys: slots().flat_map(|(key, _)| key.0).collect(),
+        values: Some(number_list(slots().map(|(_, value)| *value))),
+    };
+    let codes = all_codes.map(|codes| Codes {
+        hashes: hash_list(codes.iter().map(|(hash, _)| hash)),
+        sizes: codes.iter().map(|(_, code)| size(code.len())).collect(),
+        codes: codes.iter().flat_map(|(_, code)| code).copied().collect(),
+    });
+    v1::DownloadedState {
+        accounts: (!account_ranges.is_empty()).then_some(accounts),
+        slots: (!slot_ranges.is_empty()).then_some(slots),
+        codes,
+        progress: progress.0,
+    }
 }
 
-fn slots_of(wire: &Slots) -> Result<StatePart, ConvertError> {
-    let owner = hash(&wire.owner).at("owner")?;
-    let (first, last) = (hash(&wire.first).at("first")?, hash(&wire.last).at("last")?);
-    let keys = rising(&wire.keys).at("keys")?;
+/// Reads the bounds of ranges, and the keys of each, of which each is greater than the one before.
+fn ranges(
+    firsts: &[u8],
+    lasts: &[u8],
+    counts: &[u32],
+    keys: &[u8],
+) -> Result<Vec<(B256, B256, Vec<B256>)>, ConvertError> {
+    let firsts = items::<32>(firsts).at("firsts")?;
+    at_most(DOWNLOADED_PARTS_MAX, firsts.len()).at("firsts")?;
+    let lasts = items::<32>(lasts).at("lasts")?;
+    count(firsts.len() as u64, lasts.len()).at("lasts")?;
+    count(firsts.len() as u64, counts.len()).at("counts")?;
+    let keys = items::<32>(keys).at("keys")?;
+    count(total(counts), keys.len()).at("keys")?;
+    let (mut rest, mut ranges) = (keys, Vec::with_capacity(firsts.len()));
+    for ((first, last), count) in firsts.iter().zip(lasts).zip(counts) {
+        let begin = keys.len() - rest.len();
+        // The numbers add up to that of the keys, so the range is complete.
+        let (own, others) = rest.split_at(*count as usize);
+        rest = others;
+        if let Some(at) = own.windows(2).position(|pair| pair[0] >= pair[1]) {
+            return Err(Reason::NotAscending).at_index(begin + at + 1).at("keys");
+        }
+        ranges.push((first.into(), last.into(), own.iter().map(B256::from).collect()));
+    }
+    Ok(ranges)
+}
+
+fn account_ranges(wire: &AccountRanges, parts: &mut Vec<StatePart>) -> Result<(), ConvertError> {
+    let ranges = ranges(&wire.firsts, &wire.lasts, &wire.counts, &wire.keys)?;
+    let keys = total(&wire.counts) as usize;
+    count(keys as u64, wire.have_storage.len()).at("have_storage")?;
+    for (index, flag) in wire.have_storage.iter().enumerate() {
+        range(0, 1, *flag).at_index(index).at("have_storage")?;
+    }
+    let found = required(wire.accounts.as_ref()).at("accounts")?;
+    let found = accounts(found, keys).at("accounts")?;
+    if let Some(index) = found.iter().position(Option::is_none) {
+        return Err(Reason::Missing).at_index(index).at("accounts");
+    }
+    let mut values = found.into_iter().flatten().zip(&wire.have_storage);
+    for (first, last, keys) in ranges {
+        let account = |(key, (account, flag)): (B256, (Account, &u8))| DownloadedAccount {
+            key,
+            account,
+            has_storage: *flag == 1,
+        };
+        let accounts = keys.into_iter().zip(values.by_ref()).map(account).collect();
+        parts.push(StatePart::Accounts { first, last, accounts });
+    }
+    Ok(())
+}
+
+fn slot_ranges(wire: &SlotRanges, parts: &mut Vec<StatePart>) -> Result<(), ConvertError> {
+    let ranges = ranges(&wire.firsts, &wire.lasts, &wire.counts, &wire.keys)?;
+    let owners = items::<32>(&wire.owners).at("owners")?;
+    count(ranges.len() as u64, owners.len()).at("owners")?;
     let values = required(wire.values.as_ref()).at("values")?;
-    let values = numbers(values, keys.len()).at("values")?;
-    if let Some(at) = values.iter().position(|value| value.is_zero()) {
+    let values = numbers(values, total(&wire.counts) as usize).at("values")?;
+    if let Some(at) = values.iter().position(U256::is_zero) {
         return Err(Reason::OutOfRange { min: 1, max: 32, got: 0 })
             .at_index(at)
             .at("values.lengths");
     }
-    Ok(StatePart::Slots { owner, first, last, slots: keys.into_iter().zip(values).collect() })
+    let mut values = values.into_iter();
+    for ((first, last, keys), owner) in ranges.into_iter().zip(owners) {
+        let slots = keys.into_iter().zip(values.by_ref()).collect();
+        parts.push(StatePart::Slots { owner: owner.into(), first, last, slots });
+    }
+    Ok(())
 }
 
-fn codes_of(wire: Codes) -> Result<StatePart, ConvertError> {
+fn codes(wire: Codes) -> Result<Vec<(B256, Bytes)>, ConvertError> {
     let hashes = items::<32>(&wire.hashes).at("hashes")?;
     at_most(CODES_MAX, hashes.len()).at("hashes")?;
     count(hashes.len() as u64, wire.sizes.len()).at("sizes")?;
@@ -197,27 +228,37 @@ fn codes_of(wire: Codes) -> Result<StatePart, ConvertError> {
     let code = |(hash, size): (&[u8; 32], &u32)| {
         (B256::from(hash), Bytes::from(rest.split_to(*size as usize)))
     };
-    Ok(StatePart::Codes(hashes.iter().zip(&wire.sizes).map(code).collect()))
+    Ok(hashes.iter().zip(&wire.sizes).map(code).collect())
 }
 
-impl From<DownloadedBlock> for v1::DownloadedBlock {
-    fn from(block: DownloadedBlock) -> Self {
-        Self {
-            id: Some(block.id.into()),
-            header: block.header.0,
-            body: block.body.0,
-            receipts: block.receipts.0,
-        }
+fn blocks_of(blocks: &[DownloadedBlock]) -> v1::DownloadedBlocks {
+    let contents = |block: &DownloadedBlock| {
+        [block.header.clone(), block.body.clone(), block.receipts.clone()]
+    };
+    v1::DownloadedBlocks {
+        numbers: blocks.iter().map(|block| block.id.number).collect(),
+        hashes: hash_list(blocks.iter().map(|block| &block.id.hash)),
+        sizes: blocks.iter().flat_map(contents).map(|part| size(part.len())).collect(),
+        contents: blocks.iter().flat_map(contents).flatten().collect(),
     }
 }
 
-fn block_of(wire: v1::DownloadedBlock) -> Result<DownloadedBlock, ConvertError> {
-    Ok(DownloadedBlock {
-        id: nested(wire.id).at("id")?,
-        header: wire.header.into(),
-        body: wire.body.into(),
-        receipts: wire.receipts.into(),
-    })
+fn blocks(wire: v1::DownloadedBlocks) -> Result<Vec<DownloadedBlock>, ConvertError> {
+    let count_of = wire.numbers.len();
+    range(1, DOWNLOADED_BLOCKS_MAX as u64, count_of as u64).at("numbers")?;
+    let hashes = items::<32>(&wire.hashes).at("hashes")?;
+    count(count_of as u64, hashes.len()).at("hashes")?;
+    count(3 * count_of as u64, wire.sizes.len()).at("sizes")?;
+    length(total(&wire.sizes), wire.contents.len()).at("contents")?;
+    let mut rest = wire.contents;
+    // The lengths add up to the number of bytes, so each part is complete.
+    let mut take = |size: u32| Bytes::from(rest.split_to(size as usize));
+    let block = |((number, hash), sizes): ((&u64, &[u8; 32]), &[u32; 3])| {
+        let [header, body, receipts] = sizes.map(&mut take);
+        DownloadedBlock { id: BlockId::new(*number, hash.into()), header, body, receipts }
+    };
+    let (sizes, _) = wire.sizes.as_chunks();
+    Ok(wire.numbers.iter().zip(hashes).zip(sizes).map(block).collect())
 }
 
 impl From<DownloadAnswer> for v1::DownloadResponse {

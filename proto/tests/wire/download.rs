@@ -15,7 +15,7 @@ use tandem_proto::{
         storage_writer::v1::{
             self,
             download_request::{BuiltNode, Nothing, Step},
-            downloaded_part::{Accounts, Codes, Part, Slots},
+            downloaded_state::{AccountRanges, Codes, SlotRanges},
         },
         types::v1::Uint256List,
     },
@@ -41,6 +41,20 @@ fn part() -> impl Strategy<Value = StatePart> {
     prop_oneof![accounts, slots, vec((hash(), bytes(50)), 0..4).prop_map(StatePart::Codes)]
 }
 
+/// Parts in the order of their kinds, and codes at most once.
+fn parts() -> impl Strategy<Value = Vec<StatePart>> {
+    let kind = |part: &StatePart| match part {
+        StatePart::Accounts { .. } => 0,
+        StatePart::Slots { .. } => 1,
+        StatePart::Codes(_) => 2,
+    };
+    vec(part(), 0..6).prop_map(move |mut parts| {
+        parts.sort_by_key(kind);
+        parts.dedup_by(|a, b| kind(a) == 2 && kind(b) == 2);
+        parts
+    })
+}
+
 fn block() -> impl Strategy<Value = DownloadedBlock> {
     (block_id(), bytes(50), bytes(50), bytes(50))
         .prop_map(|(id, header, body, receipts)| DownloadedBlock { id, header, body, receipts })
@@ -51,7 +65,7 @@ fn step() -> impl Strategy<Value = DownloadStep> {
     prop_oneof![
         Just(DownloadStep::Progress),
         Just(DownloadStep::Begin),
-        (vec(part(), 0..4), bytes(50)).prop_map(|(parts, at)| DownloadStep::PutState(parts, at)),
+        (parts(), bytes(50)).prop_map(|(parts, at)| DownloadStep::PutState(parts, at)),
         vec(block(), 1..4).prop_map(DownloadStep::PutBlocks),
         vec(hash(), 0..5).prop_map(DownloadStep::LackingCodes),
         Just(DownloadStep::BuildTries),
@@ -82,93 +96,128 @@ fn error(step: Option<Step>) -> String {
     })
 }
 
-fn of_part(part: Part) -> String {
-    let parts = vec![v1::DownloadedPart { part: Some(part) }];
-    error(Some(Step::PutState(v1::DownloadedState { parts, progress: <_>::default() })))
+fn of_state(state: v1::DownloadedState) -> String {
+    error(Some(Step::PutState(state)))
+}
+
+fn state(parts: Vec<StatePart>) -> v1::DownloadedState {
+    let step = DownloadStep::PutState(parts, Bytes::new());
+    match v1::DownloadRequest::from((Epoch::numbered(1), step)).step {
+        Some(Step::PutState(state)) => state,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn hashes(count: usize) -> bytes::Bytes {
+    vec![7; 32 * count].into()
 }
 
 #[test]
 fn malformed_steps_name_the_field() {
-    let hashes = |count: usize| bytes::Bytes::from(vec![7; 32 * count]);
-    let accounts = |spoil: fn(&mut Accounts)| {
+    let accounts = |spoil: fn(&mut AccountRanges)| {
         let account = Account { nonce: 1, balance: U256::from(5), code_hash: B256::repeat_byte(9) };
-        let key = B256::repeat_byte(3);
-        let part = StatePart::Accounts {
+        let account =
+            |byte| DownloadedAccount { key: B256::repeat_byte(byte), account, has_storage: true };
+        let part = |byte| StatePart::Accounts {
             first: B256::ZERO,
-            last: key,
-            accounts: vec![DownloadedAccount { key, account, has_storage: true }],
+            last: B256::repeat_byte(byte),
+            accounts: vec![account(byte - 1), account(byte)],
         };
-        let Some(Part::Accounts(mut wire)) = v1::DownloadedPart::from(part).part else { panic!() };
-        spoil(&mut wire);
-        of_part(Part::Accounts(wire))
+        let mut state = state(vec![part(8), part(4)]);
+        spoil(state.accounts.as_mut().unwrap());
+        of_state(state)
     };
-    let slots = |spoil: fn(&mut Slots)| {
-        let part = StatePart::Slots {
-            owner: B256::ZERO,
-            first: B256::ZERO,
-            last: B256::ZERO,
-            slots: vec![(B256::ZERO, U256::from(300))],
+    let slots = |spoil: fn(&mut SlotRanges)| {
+        let slots = vec![(B256::ZERO, U256::from(300)), (B256::repeat_byte(1), U256::from(1))];
+        let (first, last) = (B256::ZERO, B256::repeat_byte(1));
+        let mut state = state(vec![StatePart::Slots { owner: B256::ZERO, first, last, slots }]);
+        spoil(state.slots.as_mut().unwrap());
+        of_state(state)
+    };
+    let codes = |spoil: fn(&mut Codes)| {
+        let code = (B256::ZERO, Bytes::from_static(&[1, 2]));
+        let mut state = state(vec![StatePart::Codes(vec![code])]);
+        spoil(state.codes.as_mut().unwrap());
+        of_state(state)
+    };
+    let progress = |bytes: usize| {
+        of_state(v1::DownloadedState { progress: vec![0; bytes].into(), ..<_>::default() })
+    };
+    let blocks = |spoil: fn(&mut v1::DownloadedBlocks)| {
+        let block = DownloadedBlock {
+            id: Default::default(),
+            header: Bytes::from_static(&[1]),
+            body: Bytes::from_static(&[2, 3]),
+            receipts: Bytes::new(),
         };
-        let Some(Part::Slots(mut wire)) = v1::DownloadedPart::from(part).part else { panic!() };
+        let request = v1::DownloadRequest::from((
+            Epoch::numbered(1),
+            DownloadStep::PutBlocks(vec![block.clone(), block]),
+        ));
+        let Some(Step::PutBlocks(mut wire)) = request.step else { panic!() };
         spoil(&mut wire);
-        of_part(Part::Slots(wire))
-    };
-    let state = |count: usize, progress: usize| {
-        let parts = vec![v1::DownloadedPart { part: None }; count];
-        let progress = vec![0; progress].into();
-        error(Some(Step::PutState(v1::DownloadedState { parts, progress })))
+        error(Some(Step::PutBlocks(wire)))
     };
     let node = |owner: usize, path: Vec<u8>| {
         let owner = vec![0; owner].into();
         error(Some(Step::GetBuiltNode(BuiltNode { owner, path: path.into() })))
     };
-    let codes = Codes { hashes: hashes(1), sizes: vec![2], codes: vec![0].into() };
-    let blocks = v1::DownloadedBlocks { blocks: vec![v1::DownloadedBlock::default()] };
     for (got, want) in [
         (error(None), "download.step: is missing"),
-        (state(DOWNLOADED_PARTS_MAX + 1, 0), "download.put_state.parts: 4097 are more than 4096"),
         (
-            state(0, DOWNLOAD_PROGRESS_BYTES_MAX + 1),
+            progress(DOWNLOAD_PROGRESS_BYTES_MAX + 1),
             "download.put_state.progress: 65537 are more than 65536",
         ),
-        (state(1, 0), "download.put_state.parts[0]: is missing"),
         (
-            accounts(|it| it.keys = vec![0; 33].into()),
-            "download.put_state.parts[0].accounts.keys: 33 bytes are not a multiple of 32",
+            accounts(|it| it.firsts = vec![0; 32 * (DOWNLOADED_PARTS_MAX + 1)].into()),
+            "download.put_state.accounts.firsts: 4097 are more than 4096",
         ),
         (
-            accounts(|it| it.have_storage = vec![2].into()),
-            "download.put_state.parts[0].accounts.have_storage[0]: 2 is not in 0..=1",
+            accounts(|it| it.lasts = vec![0; 32].into()),
+            "download.put_state.accounts.lasts: expected 2 items, got 1",
+        ),
+        (
+            accounts(|it| it.counts[0] = 3),
+            "download.put_state.accounts.keys: expected 5 items, got 4",
+        ),
+        (
+            accounts(|it| it.keys = vec![0; 33].into()),
+            "download.put_state.accounts.keys: 33 bytes are not a multiple of 32",
+        ),
+        (
+            accounts(|it| (it.counts[0], it.counts[1]) = (1, 3)),
+            "download.put_state.accounts.keys[2]: is not in ascending order",
+        ),
+        (
+            accounts(|it| it.have_storage = vec![1, 1, 2, 1].into()),
+            "download.put_state.accounts.have_storage[2]: 2 is not in 0..=1",
         ),
         (
             accounts(|it| it.have_storage = vec![].into()),
-            "download.put_state.parts[0].accounts.have_storage: expected 1 items, got 0",
+            "download.put_state.accounts.have_storage: expected 4 items, got 0",
         ),
         (
-            accounts(|it| it.accounts.as_mut().unwrap().flags = vec![0].into()),
-            "download.put_state.parts[0].accounts.accounts.nonces: expected 0 items, got 1",
+            slots(|it| it.owners = <_>::default()),
+            "download.put_state.slots.owners: expected 1 items, got 0",
         ),
         (
             slots(|it| it.keys = vec![0; 64].into()),
-            "download.put_state.parts[0].slots.keys[1]: is not in ascending order",
+            "download.put_state.slots.keys[1]: is not in ascending order",
         ),
         (
             slots(|it| it.values.as_mut().unwrap().lengths = vec![].into()),
-            "download.put_state.parts[0].slots.values.lengths: expected 1 items, got 0",
+            "download.put_state.slots.values.lengths: expected 2 items, got 0",
         ),
         (
-            slots(|it| *it.values.as_mut().unwrap() = zero()),
-            "download.put_state.parts[0].slots.values.lengths[0]: 0 is not in 1..=32",
+            slots(|it| it.values = Some(zeros())),
+            "download.put_state.slots.values.lengths[0]: 0 is not in 1..=32",
         ),
-        (
-            of_part(Part::Codes(codes)),
-            "download.put_state.parts[0].codes.codes: expected 2 bytes, got 1",
-        ),
-        (
-            error(Some(Step::PutBlocks(v1::DownloadedBlocks::default()))),
-            "download.put_blocks: 0 is not in 1..=1024",
-        ),
-        (error(Some(Step::PutBlocks(blocks))), "download.put_blocks[0].id: is missing"),
+        (codes(|it| it.sizes[0] = 3), "download.put_state.codes.codes: expected 3 bytes, got 2"),
+        (codes(|it| it.sizes.clear()), "download.put_state.codes.sizes: expected 1 items, got 0"),
+        (blocks(|it| *it = <_>::default()), "download.put_blocks.numbers: 0 is not in 1..=1024"),
+        (blocks(|it| it.hashes = hashes(1)), "download.put_blocks.hashes: expected 2 items, got 1"),
+        (blocks(|it| it.sizes.truncate(5)), "download.put_blocks.sizes: expected 6 items, got 5"),
+        (blocks(|it| it.sizes[2] = 1), "download.put_blocks.contents: expected 7 bytes, got 6"),
         (
             error(Some(Step::ListLackingCodes(hashes(DOWNLOAD_HASHES_MAX + 1)))),
             "download.list_lacking_codes: 65537 are more than 65536",
@@ -185,12 +234,12 @@ fn malformed_steps_name_the_field() {
             "download.finish.hash: expected 32 bytes, got 0",
         ),
         (error(Some(Step::Begin(Nothing {}))), ""),
-        (slots(|it| (it.keys, it.values) = (<_>::default(), Some(<_>::default()))), ""),
+        (accounts(|_| {}) + &slots(|_| {}) + &codes(|_| {}) + &blocks(|_| {}), ""),
     ] {
         assert_eq!(got, want);
     }
 }
 
-fn zero() -> Uint256List {
-    Uint256List { lengths: vec![0].into(), digits: <_>::default() }
+fn zeros() -> Uint256List {
+    Uint256List { lengths: vec![0; 2].into(), digits: <_>::default() }
 }
