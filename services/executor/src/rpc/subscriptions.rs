@@ -12,12 +12,12 @@ use super::{
 };
 use crate::{Chain, ChainReads};
 use alloy_consensus::Header;
-use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use serde_json::value::{RawValue, to_raw_value};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, OnceLock},
+    task::{Context, Poll, Waker},
     thread,
     time::Duration,
 };
@@ -176,8 +176,11 @@ impl Hub {
     fn arrivals(&self) -> Result<Option<u64>, RpcError> {
         let no_pool = || RpcError::server("this process has no transaction pool");
         let pool = self.pool.get().ok_or_else(no_pool)?;
-        let answer = pool.arrivals(None).now_or_never();
-        Ok(answer.and_then(Result::ok).map(|arrivals| arrivals.upto))
+        let mut context = Context::from_waker(Waker::noop());
+        Ok(match pool.arrivals(None).as_mut().poll(&mut context) {
+            Poll::Ready(answer) => answer.ok().map(|arrivals| arrivals.upto),
+            Poll::Pending => None,
+        })
     }
 
     /// Follows the head until no subscriber is left.

@@ -119,9 +119,9 @@ pub type Beside<'a> = dyn Fn(&Path, &AtomicBool) -> anyhow::Result<()> + Sync + 
 
 /// Replay of a corpus on a copy of a state, with a fresh node.
 pub struct Replay<'a> {
-    tandem: &'a Tandem,
-    datadir: &'a Path,
-    corpus: &'a Path,
+    pub tandem: &'a Tandem,
+    pub datadir: &'a Path,
+    pub corpus: &'a Path,
     /// Memory that the node may use.
     pub limit: Option<&'a MemoryLimit>,
     /// Settings of the node.
