@@ -10,6 +10,7 @@ mod big_state;
 mod blocks;
 mod client;
 mod corpus;
+mod driven;
 mod figure;
 mod flood;
 mod followers;
@@ -26,6 +27,7 @@ mod seeing;
 mod serving;
 mod sides;
 mod snap;
+mod steady;
 mod sync;
 
 use anyhow::Context as _;
@@ -89,6 +91,8 @@ enum Topic {
     Pool,
     /// Copies of the chain: cost, freshness, truth, catching up
     Followers,
+    /// Processor time of a node among peers, by subsystem, with default and with legacy policies
+    Steady,
     /// A state larger than memory: payloads in little memory, reads, bytes on the disk
     BigState,
     /// Calls of another user of the machine, started by `operations`
@@ -165,6 +169,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Topic::Followers => {
             report.head(seed, quick);
             followers::measure(&setting, &mut report);
+        }
+        Topic::Steady => {
+            report.head(seed, quick);
+            steady::measure(&setting, &mut report);
         }
         Topic::BigState => {
             report.head(seed, quick);
