@@ -80,9 +80,16 @@ profiling-test:
 [positional-arguments]
 figures TOPIC *ARGS: build
     cargo build --release --locked -p tandem-figures
-    [ "{{ TOPIC }}" = operations ] || {{ just_executable() }} before
+    [ "{{ TOPIC }}" != steady ] || {{ just_executable() }} profiling
+    [ "{{ TOPIC }}" = operations ] || [ "{{ TOPIC }}" = steady ] || {{ just_executable() }} before
     ulimit -n 16384 && {{ target }}/release/figures "$@" --tandem {{ target }}/release/tandem \
         --before {{ before }}/tandem
+
+# Processor time of a node among 30 peers for ten minutes, by subsystem: with the defaults, and with the
+# legacy policies (docs/profiling.md); `--quick` for two minutes and ten peers
+[positional-arguments]
+steady *ARGS:
+    {{ just_executable() }} figures steady "$@"
 
 # The version that figures are compared with, built once and kept outside of the checkout.
 [private]

@@ -14,6 +14,7 @@ mod follower;
 mod full_disk;
 mod geth_suites;
 mod history;
+mod hostile;
 mod lab;
 mod neighbour;
 mod peers;

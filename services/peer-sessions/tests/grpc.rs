@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Blocks, Node, PATIENCE, Wire, config, items_of, key, state_requests, wait};
+use common::{Blocks, Node, PATIENCE, ToNode, Wire, config, items_of, key, state_requests, wait};
 use std::{future::pending, net::SocketAddr, sync::Arc};
 use tandem_peer_sessions::{Config, PeerAddress, grpc::Server};
 use tandem_peer_sessions_client::{Client, ClientConfig};

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Blocks, Node, PATIENCE, Wire, block_on, config, key};
+use common::{Blocks, Node, PATIENCE, ToNode, Wire, block_on, config, key};
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -110,11 +110,10 @@ fn a_node_that_stops_says_goodbye() {
 fn a_giant_frame_is_refused_before_its_body_is_there() {
     let node = node();
     let mut wire = Wire::established(&node, key(2));
-    let mut frame = Vec::new();
     // Random bytes are not compressed.
     let mut content = vec![0; 5 << 20];
     rand::fill(&mut content[..]);
-    wire.encoder.encode(18, &content, &mut frame).unwrap();
+    let frame = wire.frame(18, &content);
     assert!(frame.len() > 2 << 20);
     wire.socket.write_all(&frame[..32]).unwrap();
     assert_eq!(wire.reason(), Some(Reason::Protocol));
@@ -135,9 +134,8 @@ fn a_snappy_bomb_is_refused() {
         wire.send(HELLO, &hello.encode());
         assert_eq!(wire.receive().id, HELLO);
         // The bomb is sent as it is, where compressed content is expected.
-        let mut frame = Vec::new();
-        wire.encoder.encode(16, bomb, &mut frame).unwrap();
-        wire.decoder.decompress(tandem_rlpx::Limits::of_messages(1 << 20));
+        wire.compress();
+        let frame = wire.frame_as_is(16, bomb);
         wire.socket.write_all(&frame).unwrap();
         assert_eq!(wire.reason(), Some(Reason::Protocol), "{bomb:?}");
     }
@@ -194,8 +192,7 @@ fn a_ping_or_pong_of_any_content_keeps_the_session() {
 fn a_damaged_frame_ends_the_session() {
     let node = node();
     let mut wire = Wire::established(&node, key(2));
-    let mut frame = Vec::new();
-    wire.encoder.encode(PING, &[0xc0], &mut frame).unwrap();
+    let mut frame = wire.frame(PING, &[0xc0]);
     frame[40] ^= 1;
     wire.socket.write_all(&frame).unwrap();
     assert_eq!(wire.reason(), Some(Reason::Protocol));
@@ -332,7 +329,7 @@ fn floods_of_messages_are_answered_at_the_nodes_pace() {
             Message::GetBlockHeaders { id, request },
         ] {
             let content = message.encode(tandem_eth_wire::eth::Version::Eth71);
-            wire.encoder.encode(16 + message.number(), &content, &mut frames).unwrap();
+            frames.extend(wire.frame(16 + message.number(), &content));
         }
     }
     let sending = std::thread::spawn(move || writer.write_all(&frames));

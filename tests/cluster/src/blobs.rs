@@ -54,15 +54,18 @@ impl TestBlob {
     /// Returns a blob without that special structure. Takes most of a second.
     pub fn varied() -> &'static Self {
         static MADE: OnceLock<TestBlob> = OnceLock::new();
-        MADE.get_or_init(|| {
-            let setup = Setup::load();
-            let element = |index: u64| B256::from(U256::from(index * index * index + 7)).0;
-            let blob: Vec<u8> = (0..BLOB_BYTES as u64 / 32).flat_map(element).collect();
-            let commitment = setup.commit(&blob).expect("the blob is canonical");
-            let proof = setup.prove_blob(&blob, &commitment).expect("the blob is canonical");
-            let (_, cell_proofs) = setup.prove_cells(&blob).expect("the blob is canonical");
-            Self::new(blob, commitment, proof, cell_proofs)
-        })
+        MADE.get_or_init(|| Self::seeded(7))
+    }
+
+    /// Returns a blob like [`TestBlob::varied`], another one for each seed.
+    pub fn seeded(seed: u64) -> Self {
+        let setup = Setup::load();
+        let element = |index: u64| B256::from(U256::from(index * index * index + seed)).0;
+        let blob: Vec<u8> = (0..BLOB_BYTES as u64 / 32).flat_map(element).collect();
+        let commitment = setup.commit(&blob).expect("the blob is canonical");
+        let proof = setup.prove_blob(&blob, &commitment).expect("the blob is canonical");
+        let (_, cell_proofs) = setup.prove_cells(&blob).expect("the blob is canonical");
+        Self::new(blob, commitment, proof, cell_proofs)
     }
 
     fn new(blob: Vec<u8>, commitment: Point, proof: Point, cell_proofs: Vec<Point>) -> Self {

@@ -57,21 +57,7 @@ impl Process {
     async fn wait_until_it_listens(&mut self) {
         let started = Instant::now();
         while started.elapsed() < START_TIME_MAX {
-            let log = fs::read_to_string(&self.log).unwrap_or_default();
-            // Only whole lines: the last one may still be incomplete.
-            let address = |port: &str| {
-                let port = format!("listening port=\"{port}\"");
-                let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-                let line = lines.rev().find(|line| line.contains(&port))?;
-                Some(
-                    line.split_once("address=")?
-                        .1
-                        .trim()
-                        .parse()
-                        .expect("the log names an address"),
-                )
-            };
-            if let (Some(engine), Some(public)) = (address("engine"), address("http")) {
+            if let (Some(engine), Some(public)) = (self.address("engine"), self.address("http")) {
                 (self.engine, self.public) = (engine, public);
                 return;
             }
@@ -81,6 +67,30 @@ impl Process {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("the node does not listen\n{}", self.log());
+    }
+
+    /// Returns the address of a port of this name, `None` while the log does not name it.
+    pub fn address(&self, port: &str) -> Option<SocketAddr> {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        // Only whole lines: the last one may still be incomplete.
+        let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let port = format!("listening port=\"{port}\"");
+        let line = lines.rev().find(|line| line.contains(&port))?;
+        let address = line.split_once("address=")?.1.trim();
+        Some(address.parse().expect("the log names an address"))
+    }
+
+    /// Returns the largest resident memory of the process so far, in bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|text| text.split_whitespace().next()).expect("a peak");
+        kib.parse::<u64>().unwrap() << 10
+    }
+
+    /// Returns whether a line of the log has this text.
+    pub fn has_logged(&self, text: &str) -> bool {
+        fs::read_to_string(&self.log).is_ok_and(|log| log.contains(text))
     }
 
     /// Returns a new client of its Engine API.

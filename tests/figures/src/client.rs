@@ -110,11 +110,24 @@ impl Client {
 /// # Errors
 /// If there is no answer within the time.
 pub fn get(address: SocketAddr, path: &str, time_max: Duration) -> anyhow::Result<(u16, String)> {
+    let (status, body) = get_bytes(address, path, time_max)?;
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+}
+
+/// Like [`get`], for a body that is not text.
+///
+/// # Errors
+/// As for [`get`].
+pub fn get_bytes(
+    address: SocketAddr,
+    path: &str,
+    time_max: Duration,
+) -> anyhow::Result<(u16, Vec<u8>)> {
     let mut connection = Client::public(address, time_max).connect()?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     connection.get_mut().write_all(request.as_bytes()).context("send")?;
     let (status, body, _) = read_answer(&mut connection)?;
-    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    Ok((status, body))
 }
 
 /// Returns the value of one series, such as `name{label="value"}`, 0 if there is none yet.

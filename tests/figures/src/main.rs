@@ -10,6 +10,7 @@ mod big_state;
 mod blocks;
 mod client;
 mod corpus;
+mod driven;
 mod figure;
 mod flood;
 mod followers;
@@ -27,6 +28,7 @@ mod serving;
 mod sides;
 mod snap;
 mod snapshots;
+mod steady;
 mod sync;
 
 use anyhow::Context as _;
@@ -90,6 +92,8 @@ enum Topic {
     Pool,
     /// Copies of the chain: cost, freshness, truth, catching up
     Followers,
+    /// Processor time of a node among peers, by subsystem, with default and with legacy policies
+    Steady,
     /// A state larger than memory: payloads in little memory, reads, bytes on the disk
     BigState,
     /// Snapshots: speed beside the disk's, memory, newPayload meanwhile
@@ -168,6 +172,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Topic::Followers => {
             report.head(seed, quick);
             followers::measure(&setting, &mut report);
+        }
+        Topic::Steady => {
+            report.head(seed, quick);
+            steady::measure(&setting, &mut report);
         }
         Topic::BigState => {
             report.head(seed, quick);

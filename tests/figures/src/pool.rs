@@ -6,22 +6,18 @@
 
 use crate::{
     Setting,
-    client::{Client, request},
+    driven::Driven,
     figure::{Figure, Limit, Report},
     node::{Kind, Node},
 };
-use alloy_consensus::Transaction as _;
-use alloy_primitives::{Address, B256, hex};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
-use tandem_chain::{Fork, Payload, PayloadSidecar, decode_transaction};
-use tandem_cluster_tests::{
-    Builder, Forks, GENESIS_TIME, Mixed, Transfer, driver::attributes, new_payload,
-};
+use tandem_chain::Fork;
+use tandem_cluster_tests::{Builder, Forks, GENESIS_TIME, Mixed, Transfer, driver::attributes};
 use tempfile::TempDir;
 
 /// Pools of a full run on each fork, and of a quick one.
@@ -74,88 +70,6 @@ impl Genesis {
     }
 }
 
-/// Client, as a consensus client drives it.
-struct Driven {
-    engine: Client,
-    fork: Fork,
-}
-
-/// Answer of getPayload.
-struct Built {
-    payload: Payload,
-    sidecar: PayloadSidecar,
-    value: u128,
-    took: Duration,
-}
-
-impl Driven {
-    fn new(node: &Node, fork: Fork) -> anyhow::Result<Self> {
-        Ok(Self { engine: node.engine()?, fork })
-    }
-
-    fn genesis(&mut self) -> anyhow::Result<B256> {
-        let block = self.engine.call("eth_getBlockByNumber", &json!(["0x0", false]))?;
-        Ok(serde_json::from_value(block["hash"].clone())?)
-    }
-
-    /// Makes a block the head, and begins to build on it if there are attributes.
-    fn choose(&mut self, head: B256, attributes: &Value) -> anyhow::Result<Option<String>> {
-        let state = json!({
-            "headBlockHash": head, "safeBlockHash": B256::ZERO, "finalizedBlockHash": B256::ZERO,
-        });
-        let answer = match self.fork {
-            Fork::Amsterdam => {
-                self.engine.call("engine_forkchoiceUpdatedV4", &json!([state, attributes, null]))?
-            }
-            _ => self.engine.call("engine_forkchoiceUpdatedV3", &json!([state, attributes]))?,
-        };
-        let status = &answer["payloadStatus"];
-        ensure!(status["status"] == "VALID", "forkchoiceUpdated: {status}");
-        Ok(answer["payloadId"].as_str().map(str::to_owned))
-    }
-
-    fn take(&mut self, id: &str) -> anyhow::Result<Built> {
-        let version = if self.fork == Fork::Amsterdam { 6 } else { 5 };
-        let method = format!("engine_getPayloadV{version}");
-        let answer = self.engine.post(&request(&method, &json!([id])))?;
-        // Until the answer's last byte: reading its JSON is the caller's work.
-        let (took, mut answer) = (answer.elapsed, answer.value);
-        ensure!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
-        let answer = answer["result"].take();
-        let payload: Payload = serde_json::from_value(answer["executionPayload"].clone())?;
-        let mut hashes = Vec::new();
-        for raw in &payload.transactions {
-            let transaction = decode_transaction(raw).map_err(anyhow::Error::msg)?;
-            hashes.extend_from_slice(transaction.blob_versioned_hashes().unwrap_or_default());
-        }
-        let sidecar = PayloadSidecar {
-            versioned_hashes: Some(hashes),
-            parent_beacon_block_root: Some(B256::repeat_byte(0xbe)),
-            execution_requests: serde_json::from_value(answer["executionRequests"].clone())?,
-        };
-        let value = answer["blockValue"].as_str().context("no blockValue")?;
-        let value = u128::from_str_radix(value.trim_start_matches("0x"), 16)?;
-        Ok(Built { payload, sidecar, value, took })
-    }
-
-    /// Sends a payload, and returns whether the client finds it valid.
-    fn send(&mut self, built: &Built) -> anyhow::Result<bool> {
-        let (method, params) = new_payload(self.fork, &built.payload, &built.sidecar);
-        Ok(self.engine.call(method, &params)?["status"] == "VALID")
-    }
-
-    fn add(&mut self, raw: &[u8]) -> anyhow::Result<()> {
-        let raw = hex::encode_prefixed(raw);
-        self.engine.call("eth_sendRawTransaction", &json!([raw])).map(drop)
-    }
-
-    fn next_nonce(&mut self, sender: Address) -> anyhow::Result<u64> {
-        let nonce = self.engine.call("eth_getTransactionCount", &json!([sender, "pending"]))?;
-        let nonce = nonce.as_str().context("no nonce")?;
-        Ok(u64::from_str_radix(nonce.trim_start_matches("0x"), 16)?)
-    }
-}
-
 fn with_limit(mut attributes: Value, gas_limit: &str) -> Value {
     if !attributes["targetGasLimit"].is_null() {
         attributes["targetGasLimit"] = json!(gas_limit);
@@ -178,7 +92,8 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
     let tandem = Node::start(&setting.tandem, &genesis.file, &config)?;
     let flags = format!("{GETH} --miner.gaslimit {limit}");
     let other = Node::start_kind(Kind::Geth, geth, &genesis.file, &flags)?;
-    let (mut own, mut geth) = (Driven::new(&tandem, fork)?, Driven::new(&other, fork)?);
+    let (mut own, mut geth) =
+        (Driven::new(tandem.engine()?, fork), Driven::new(other.engine()?, fork));
     let mut head = own.genesis()?;
     geth.choose(head, &Value::Null)?;
     let mut mixed = Mixed::new(setting.seed, &genesis.builder, fork);
@@ -263,7 +178,8 @@ fn first_block(setting: &Setting, geth: &Path) -> anyhow::Result<Vec<Figure>> {
     let genesis = Genesis::new(fork, LARGE_GAS_LIMIT)?;
     let tandem = Node::start(&setting.tandem, &genesis.file, "")?;
     let other = Node::start_kind(Kind::Geth, geth, &genesis.file, GETH)?;
-    let (mut own, mut geth) = (Driven::new(&tandem, fork)?, Driven::new(&other, fork)?);
+    let (mut own, mut geth) =
+        (Driven::new(tandem.engine()?, fork), Driven::new(other.engine()?, fork));
     let head = own.genesis()?;
     geth.choose(head, &Value::Null)?;
     for number in 0..PENDING {

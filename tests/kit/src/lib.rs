@@ -7,6 +7,7 @@
 //! * [`trie`] is a model that tries are compared with.
 //! * [`hooked`] puts hooks and lies before workers.
 //! * [`messages`] makes random values of the services' contracts.
+//! * [`wire`] is a peer that breaks the protocol as it is told.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "an expectation that fails here is a test that fails")]
@@ -17,4 +18,5 @@ pub mod hooked;
 pub mod messages;
 pub mod network;
 pub mod trie;
+pub mod wire;
 pub mod world;

@@ -97,6 +97,8 @@ fn colour(name: &str) -> &'static str {
         Some(Subsystem::Database) => "#a6dba0",
         Some(Subsystem::Blobs) => "#e7d4e8",
         Some(Subsystem::Discovery) => "#dfc27d",
+        Some(Subsystem::Sessions) => "#fdae61",
+        Some(Subsystem::Pool) => "#b8e186",
         Some(Subsystem::Payloads) => "#f6e8c3",
         Some(Subsystem::Network) => "#80cdc1",
         Some(Subsystem::Allocation) => "#fb9a99",

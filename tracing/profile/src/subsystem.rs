@@ -17,6 +17,10 @@ pub enum Subsystem {
     Blobs,
     /// Discovery of nodes and the table of peers.
     Discovery,
+    /// Sessions with peers (RLPx, eth, snap), and synchronisation from them.
+    Sessions,
+    /// Pool of transactions.
+    Pool,
     /// Payloads, blocks and JSON: decoding, checks, answers.
     Payloads,
     /// HTTP, gRPC, NATS and their encodings.
@@ -34,8 +38,8 @@ pub enum Subsystem {
 }
 
 use Subsystem::{
-    Allocation, Blobs, Database, Discovery, Execution, Hashing, Network, Other, Payloads, Runtime,
-    Signatures, StateRoot, Synchronization, Telemetry,
+    Allocation, Blobs, Database, Discovery, Execution, Hashing, Network, Other, Payloads, Pool,
+    Runtime, Sessions, Signatures, StateRoot, Synchronization, Telemetry,
 };
 
 /// Beginnings of paths. The first match counts.
@@ -75,6 +79,14 @@ const PATHS: &[(&str, Subsystem)] = &[
     ("tandem_discv4", Discovery),
     ("tandem_peer_table", Discovery),
     ("discv5", Discovery),
+    ("tandem_peer_sessions", Sessions),
+    ("tandem_rlpx", Sessions),
+    ("tandem_eth_wire", Sessions),
+    ("tandem_sync", Sessions),
+    ("aes", Sessions),
+    ("ctr", Sessions),
+    ("snap", Sessions),
+    ("tandem_tx_pool", Pool),
     ("tandem_chain", Payloads),
     ("tandem_json", Payloads),
     ("tandem_auth", Payloads),
@@ -211,7 +223,9 @@ impl Subsystem {
             Hashing => "Hashing",
             Database => "RocksDB",
             Blobs => "KZG blob validation",
-            Discovery => "Discovery and peers",
+            Discovery => "Discovery",
+            Sessions => "Peer sessions (RLPx), sync",
+            Pool => "Transaction pool",
             Payloads => "Payloads and JSON",
             Network => "HTTP, gRPC, NATS",
             Allocation => "Memory allocation",
@@ -256,6 +270,9 @@ mod tests {
             ("tokio::runtime::task::raw::poll::<tandem_discovery::serve>", Some(Runtime)),
             ("<tandem_executor::ahead::senders::Recovery>::run", Some(Signatures)),
             ("tandem_executor::engine::payload::execute", Some(Payloads)),
+            ("<tandem_rlpx::message::Decoder>::body", Some(Sessions)),
+            ("snap::decompress::Decoder::decompress", Some(Sessions)),
+            ("tandem_tx_pool::state::add", Some(Pool)),
             ("rocksdb::DBImpl::GetImpl(rocksdb::ReadOptions const&)", Some(Database)),
             ("std::unique_ptr<rocksdb::Block> rocksdb::Read<int>(int)", Some(Database)),
             ("_rjem_malloc", Some(Allocation)),

@@ -5,27 +5,23 @@
 use alloy_primitives::{B256, Bytes, keccak256};
 use std::{
     collections::HashMap,
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
-use tandem_discv4::{ForkId, NodeKey, PublicKey, fork_id};
-use tandem_eth_wire::eth::{self, BlockRange, Status, Version};
+use tandem_discv4::{ForkId, NodeKey, fork_id};
+use tandem_eth_wire::eth::{self, BlockRange, Status};
 use tandem_peer_sessions::{BlockSource, ChainStatus, Config, Deps, Peer, PeerSessions};
 use tandem_proto::{
     peer_sessions::TransactionExchange,
     peer_table::PeerTableApi,
     snap::{Leaf, StateItems, StateRequest},
 };
-use tandem_rlpx::{
-    Capability, DISCONNECT, Decoder, DisconnectReason, Encoder, HEADER_BYTES, HELLO, Hello,
-    Initiator, Limits, MESSAGE_BYTES_MAX, Message, PING, PONG, SIZE_BYTES, decode_disconnect,
-    packet_bytes,
-};
+use tandem_rlpx::{Message, PING, PONG};
+pub use tandem_testkit::wire::Wire;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -286,41 +282,29 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// Peer that speaks the protocol as it is told.
-pub struct Wire {
-    pub socket: TcpStream,
-    pub encoder: Encoder,
-    pub decoder: Decoder,
-    pub key: NodeKey,
+/// Connections of a peer to a node of these tests.
+pub trait ToNode: Sized {
+    /// Connects and exchanges Hello.
+    fn greeted(to: &Node, key: NodeKey) -> Self;
+
+    /// Connects and establishes a session.
+    fn established(to: &Node, key: NodeKey) -> Self;
+
+    /// Returns the Status that a node accepts.
+    fn status(&self, node: &Node) -> Status;
+
+    /// Reads until the node asks for bodies (message 5 of eth).
+    fn receive_request(&mut self);
 }
 
-impl Wire {
-    /// Connects and agrees on keys.
-    pub fn connect(to: SocketAddr, remote: PublicKey, key: NodeKey) -> Self {
-        let mut socket = TcpStream::connect(to).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let initiator = Initiator::start(&key, remote, &mut rand::rng()).unwrap();
-        socket.write_all(initiator.auth()).unwrap();
-        let mut size = [0; SIZE_BYTES];
-        socket.read_exact(&mut size).unwrap();
-        let mut ack = vec![0; packet_bytes(size).unwrap()];
-        socket.read_exact(&mut ack).unwrap();
-        let opened = initiator.finish(&[&size[..], &ack].concat()).unwrap();
-        Self { socket, encoder: opened.encoder, decoder: opened.decoder, key }
-    }
-
-    /// Connects and exchanges Hello.
-    pub fn greeted(to: &Node, key: NodeKey) -> Self {
+impl ToNode for Wire {
+    fn greeted(to: &Node, key: NodeKey) -> Self {
         let mut wire = Self::connect(to.address(), *to.key.public(), key);
-        let hello = wire.hello();
-        wire.send(HELLO, &hello.encode());
-        assert_eq!(wire.receive().id, HELLO);
-        wire.compress();
+        wire.greet(&wire.hello());
         wire
     }
 
-    /// Connects and establishes a session.
-    pub fn established(to: &Node, key: NodeKey) -> Self {
+    fn established(to: &Node, key: NodeKey) -> Self {
         let mut wire = Self::greeted(to, key);
         let status = wire.status(to);
         wire.eth(&eth::Message::Status(status));
@@ -328,18 +312,7 @@ impl Wire {
         wire
     }
 
-    pub fn hello(&self) -> Hello {
-        Hello {
-            version: 5,
-            client: "hostile".to_owned(),
-            capabilities: vec![Capability { name: "eth".to_owned(), version: 71 }],
-            port: 0,
-            id: *self.key.public(),
-        }
-    }
-
-    /// Returns the Status that a node accepts.
-    pub fn status(&self, node: &Node) -> Status {
+    fn status(&self, node: &Node) -> Status {
         let chain = node.chain.borrow().clone();
         let head = (chain.range.latest, chain.latest_time);
         let fork_id: ForkId = fork_id((chain.genesis, 0), &[], &[], head);
@@ -347,53 +320,11 @@ impl Wire {
         Status { version: 71, network, genesis, fork_id, range }
     }
 
-    pub fn compress(&mut self) {
-        self.encoder.compress();
-        self.decoder.decompress(Limits::of_messages(MESSAGE_BYTES_MAX));
-    }
-
-    pub fn send(&mut self, id: u64, content: &[u8]) {
-        let mut frame = Vec::new();
-        self.encoder.encode(id, content, &mut frame).unwrap();
-        // A node that has closed already says why, if the test asks.
-        let _ = self.socket.write_all(&frame);
-    }
-
-    pub fn eth(&mut self, message: &eth::Message) {
-        self.send(16 + message.number(), &message.encode(Version::Eth71));
-    }
-
-    /// Reads a message, `None` if the node has closed the connection.
-    pub fn try_receive(&mut self) -> Option<Message> {
-        let mut header = [0; HEADER_BYTES];
-        self.socket.read_exact(&mut header).ok()?;
-        let mut body = vec![0; self.decoder.header(&header).unwrap()];
-        self.socket.read_exact(&mut body).ok()?;
-        Some(self.decoder.body(body).unwrap())
-    }
-
-    pub fn receive(&mut self) -> Message {
-        self.try_receive().unwrap()
-    }
-
-    /// Reads until the node asks for bodies (message 5 of eth).
-    pub fn receive_request(&mut self) {
+    fn receive_request(&mut self) {
         loop {
             match self.receive() {
                 Message { id: PING, .. } => self.send(PONG, &[0xc0]),
                 Message { id, .. } if id == 16 + 5 => return,
-                _ => {}
-            }
-        }
-    }
-
-    /// Reads until the node ends the session, and returns its reason.
-    pub fn reason(&mut self) -> Option<DisconnectReason> {
-        loop {
-            let message = self.try_receive()?;
-            match message.id {
-                DISCONNECT => return Some(decode_disconnect(&message.content).unwrap()),
-                PING => self.send(PONG, &[0xc0]),
                 _ => {}
             }
         }

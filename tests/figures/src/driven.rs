@@ -1,0 +1,118 @@
+//! An execution client, as a consensus client drives it: heads, builds and payloads.
+
+use crate::client::{Client, request};
+use alloy_consensus::Transaction as _;
+use alloy_primitives::{Address, B256, hex};
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tandem_chain::{Fork, Payload, PayloadSidecar, decode_transaction};
+use tandem_cluster_tests::new_payload;
+
+/// Client, as a consensus client drives it.
+pub struct Driven {
+    engine: Client,
+    fork: Fork,
+}
+
+/// Answer of getPayload.
+pub struct Built {
+    pub payload: Payload,
+    pub sidecar: PayloadSidecar,
+    /// Income of the fee recipient, in wei.
+    pub value: u128,
+    /// Time of the call.
+    pub took: Duration,
+}
+
+impl Driven {
+    /// Returns a client whose blocks have the rules of this fork.
+    pub fn new(engine: Client, fork: Fork) -> Self {
+        Self { engine, fork }
+    }
+
+    /// Returns the hash of the genesis block.
+    ///
+    /// # Errors
+    /// If the client does not answer.
+    pub fn genesis(&mut self) -> anyhow::Result<B256> {
+        let block = self.engine.call("eth_getBlockByNumber", &json!(["0x0", false]))?;
+        Ok(serde_json::from_value(block["hash"].clone())?)
+    }
+
+    /// Makes a block the head, and begins to build on it if there are attributes. Returns the
+    /// payload's id.
+    ///
+    /// # Errors
+    /// If the client does not answer, or does not have the block.
+    pub fn choose(&mut self, head: B256, attributes: &Value) -> anyhow::Result<Option<String>> {
+        let state = json!({
+            "headBlockHash": head, "safeBlockHash": B256::ZERO, "finalizedBlockHash": B256::ZERO,
+        });
+        let answer = match self.fork {
+            Fork::Amsterdam => {
+                self.engine.call("engine_forkchoiceUpdatedV4", &json!([state, attributes, null]))?
+            }
+            _ => self.engine.call("engine_forkchoiceUpdatedV3", &json!([state, attributes]))?,
+        };
+        let status = &answer["payloadStatus"];
+        ensure!(status["status"] == "VALID", "forkchoiceUpdated: {status}");
+        Ok(answer["payloadId"].as_str().map(str::to_owned))
+    }
+
+    /// Takes the payload of a build.
+    ///
+    /// # Errors
+    /// If the client does not answer, or has no such payload.
+    pub fn take(&mut self, id: &str) -> anyhow::Result<Built> {
+        let version = if self.fork == Fork::Amsterdam { 6 } else { 5 };
+        let method = format!("engine_getPayloadV{version}");
+        let answer = self.engine.post(&request(&method, &json!([id])))?;
+        // Until the answer's last byte: reading its JSON is the caller's work.
+        let (took, mut answer) = (answer.elapsed, answer.value);
+        ensure!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
+        let answer = answer["result"].take();
+        let payload: Payload = serde_json::from_value(answer["executionPayload"].clone())?;
+        let mut hashes = Vec::new();
+        for raw in &payload.transactions {
+            let transaction = decode_transaction(raw).map_err(anyhow::Error::msg)?;
+            hashes.extend_from_slice(transaction.blob_versioned_hashes().unwrap_or_default());
+        }
+        let sidecar = PayloadSidecar {
+            versioned_hashes: Some(hashes),
+            parent_beacon_block_root: Some(B256::repeat_byte(0xbe)),
+            execution_requests: serde_json::from_value(answer["executionRequests"].clone())?,
+        };
+        let value = answer["blockValue"].as_str().context("no blockValue")?;
+        let value = u128::from_str_radix(value.trim_start_matches("0x"), 16)?;
+        Ok(Built { payload, sidecar, value, took })
+    }
+
+    /// Sends a payload, and returns whether the client finds it valid.
+    ///
+    /// # Errors
+    /// If the client does not answer.
+    pub fn send(&mut self, built: &Built) -> anyhow::Result<bool> {
+        let (method, params) = new_payload(self.fork, &built.payload, &built.sidecar);
+        Ok(self.engine.call(method, &params)?["status"] == "VALID")
+    }
+
+    /// Sends a transaction to the pool.
+    ///
+    /// # Errors
+    /// If the client does not answer, or refuses it.
+    pub fn add(&mut self, raw: &[u8]) -> anyhow::Result<()> {
+        let raw = hex::encode_prefixed(raw);
+        self.engine.call("eth_sendRawTransaction", &json!([raw])).map(drop)
+    }
+
+    /// Returns the nonce after those of a sender's transactions in chain and pool.
+    ///
+    /// # Errors
+    /// If the client does not answer.
+    pub fn next_nonce(&mut self, sender: Address) -> anyhow::Result<u64> {
+        let nonce = self.engine.call("eth_getTransactionCount", &json!([sender, "pending"]))?;
+        let nonce = nonce.as_str().context("no nonce")?;
+        Ok(u64::from_str_radix(nonce.trim_start_matches("0x"), 16)?)
+    }
+}
