@@ -46,6 +46,8 @@ mod tests {
     use tandem_admission::Fees;
     use tandem_primitives::{Address, B256, U256};
 
+    const NONE: [usize; 0] = [];
+
     fn pooled(number: usize, bytes: usize) -> Arc<Pooled> {
         Arc::new(Pooled {
             hash: B256::from(U256::from(number)),
@@ -71,13 +73,13 @@ mod tests {
     #[test]
     fn a_caller_gets_what_came_since_its_last_question() {
         let mut arrived = Arrived::default();
-        assert_eq!(numbers(&arrived, None), []);
-        assert_eq!(numbers(&arrived, Some(0)), []);
+        assert_eq!(numbers(&arrived, None), NONE);
+        assert_eq!(numbers(&arrived, Some(0)), NONE);
         arrived.push(&[pooled(1, 1), pooled(2, 1)]);
-        assert_eq!(numbers(&arrived, None), []);
+        assert_eq!(numbers(&arrived, None), NONE);
         assert_eq!(numbers(&arrived, Some(0)), [1, 2]);
         assert_eq!(numbers(&arrived, Some(1)), [2]);
-        assert_eq!(numbers(&arrived, Some(2)), []);
+        assert_eq!(numbers(&arrived, Some(2)), NONE);
         assert_eq!(numbers(&arrived, Some(9)), [1, 2], "the number is one of an earlier process");
     }
 
