@@ -45,7 +45,7 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// Memory that all liars together may cost, over that of a node with the honest peer alone. Most of
 /// it is for messages as large as the largest, compressed and not.
-const EXTRA_BYTES_MAX: u64 = 96 << 20;
+const EXTRA_BYTES_MAX: u64 = 64 << 20;
 
 /// Settings of the node: it downloads a state, and peers soon have had enough time.
 const CONFIG: &str = "
