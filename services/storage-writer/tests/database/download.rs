@@ -5,11 +5,11 @@ use crate::{
     targets::{LAST, Target},
 };
 use std::{path::Path, sync::Arc};
-use tandem_primitives::{Account, B256, BlockId, Bytes, EMPTY_CODE_HASH, U256, keccak256};
+use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256, keccak256};
 use tandem_proto::{
-    snap::{DownloadedAccount, DownloadedBlock, StatePart},
+    snap::{DownloadedAccount, StatePart},
     storage::{
-        BaseReads, Block, BlockReads, BlockRef, Error, ReadState, StateDownloads, StorageApi,
+        BaseReads, BlockReads, BlockRef, Error, ReadState, StateDownloads, StorageApi,
         TransactionPlace, WriteLease,
     },
 };
