@@ -170,9 +170,10 @@ async fn a_cluster_downloads_the_state_of_a_recent_block() {
     assert_eq!(choose(&mut engine, head).await, "SYNCING");
     reaches(&mut http, head).await;
     // Only the blocks above the pivot were executed.
-    let log = six.log();
-    assert!(log.contains("downloaded state adopted"), "{log}");
-    assert!(log.matches("block executed").count() <= 8, "{log}");
+    let log = |process| fs::read_to_string(folder.path().join("data/logs").join(process)).unwrap();
+    let (writer, executor) = (log("storage-writer.log"), log("executor.log"));
+    assert!(writer.contains("downloaded state adopted"), "{writer}\n{executor}");
+    assert!(executor.matches("block executed").count() <= 8, "{executor}");
 
     // The cluster goes on as any other, and after a kill of the service that has the state.
     let more = builder.chain(head.hash, 74, 4, Contents::Everything);

@@ -134,7 +134,7 @@ async fn subscribers_hear_of_transactions_when_they_become_pending() {
             node.http.call("eth_getTransactionByHash", json!([transfer.hash])).await.unwrap();
         assert_eq!(whole.notice(&of_whole).await, found);
     }
-    // Those who come later hear of later ones only, and nobody of any after the end.
+    // A later subscriber hears of later ones only, and nobody of any after the end.
     let mut late = connect(&node).await;
     let of_late = late.subscribe(json!(["newPendingTransactions", false])).await;
     assert_eq!(hashes.call("eth_unsubscribe", json!([of_hashes])).await["result"], json!(true));
