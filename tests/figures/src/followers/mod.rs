@@ -20,6 +20,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    thread,
     time::{Duration, Instant},
 };
 use tandem_chain::Fork;
@@ -34,6 +35,9 @@ const QUICK_BLOCKS: usize = 64;
 const GAP: Duration = Duration::from_millis(20);
 /// Pause before each block whose way to the follower is timed.
 const IDLE_GAP: Duration = Duration::from_millis(100);
+/// Time between two looks at a process that starts, and the longest wait for it.
+const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE_MAX: Duration = Duration::from_secs(30);
 /// Followers beside newPayload.
 const FOLLOWERS: usize = 4;
 /// Small blocks to catch up with, of a full run and of a quick one, and transactions of each.
@@ -81,6 +85,32 @@ fn used(node: &Node, names: &[&str]) -> anyhow::Result<f64> {
     wanted.map(|(_, pid)| cpu_seconds(pid)).sum()
 }
 
+/// Returns the processor time of a process once it has loaded what it loads at its start, such as
+/// the trusted setup of KZG.
+fn settled(used: impl Fn() -> anyhow::Result<f64>) -> anyhow::Result<f64> {
+    let (end, mut before) = (Instant::now() + SETTLE_MAX, used()?);
+    loop {
+        thread::sleep(SETTLE);
+        let now = used()?;
+        if now - before < 0.1 * SETTLE.as_secs_f64() || Instant::now() > end {
+            return Ok(now);
+        }
+        before = now;
+    }
+}
+
+/// Returns the bytes that a follower has exchanged with its leader, and those of the blocks that it has
+/// stored with their changes.
+fn fed(copy: &Copy) -> anyhow::Result<[f64; 2]> {
+    let metrics = copy.metrics()?;
+    let bytes = |name: &str| sum_of(&metrics, name).with_context(|| format!("no {name}"));
+    Ok([
+        bytes("tandem_rpc_bytes_total")?,
+        // Absent before the first block.
+        sum_of(&metrics, "tandem_follower_block_bytes_total").unwrap_or_default(),
+    ])
+}
+
 /// Measures the processor time of a follower beside that of executing the same blocks, and what it
 /// reads.
 fn cost(setting: &Setting, folder: &Path) -> anyhow::Result<Vec<Figure>> {
@@ -93,13 +123,14 @@ fn cost(setting: &Setting, folder: &Path) -> anyhow::Result<Vec<Figure>> {
     let milliseconds = |seconds: f64| seconds * 1e3 / corpus.len() as f64;
     for _ in 0..rounds {
         let node = Node::start(&setting.tandem, &corpus.genesis, "")?;
-        let before = used(&node, &["node"])?;
+        let before = settled(|| used(&node, &["node"]))?;
         corpus.replay(&node, GAP)?;
         let executing = used(&node, &["node"])? - before;
         drop(node);
         let leader = leader(setting, &corpus.genesis)?;
         let mut copy = Copy::start(&setting.tandem, &leader, false)?;
-        let (before, cluster_before) = (copy.cpu_seconds()?, used(&leader, &EXECUTING)?);
+        let cluster_before = settled(|| used(&leader, &EXECUTING))?;
+        let (before, fed_before) = (settled(|| copy.cpu_seconds())?, fed(&copy)?);
         corpus.replay(&leader, GAP)?;
         copy.reach(&hash_of_head(&mut leader.engine()?)?)?;
         let following = copy.cpu_seconds()? - before;
@@ -107,11 +138,8 @@ fn cost(setting: &Setting, folder: &Path) -> anyhow::Result<Vec<Figure>> {
         ratios.push(vec![following / executing]);
         of_cluster.push(vec![following / cluster]);
         (follower_ms, node_ms) = (milliseconds(following), milliseconds(executing));
-        let metrics = copy.metrics()?;
-        let bytes = |name: &str| sum_of(&metrics, name).with_context(|| format!("no {name}"));
-        feed.push(vec![
-            bytes("tandem_rpc_bytes_total")? / bytes("tandem_follower_block_bytes_total")?,
-        ]);
+        let [bytes, blocks] = fed(&copy)?;
+        feed.push(vec![(bytes - fed_before[0]) / (blocks - fed_before[1])]);
     }
     let estimate = |values: &[Vec<f64>]| Estimate::of(values, setting.seed).context("no round");
     let limit = if *name == CORPORA[0] { Limit::AtMost(0.15) } else { Limit::None };
