@@ -224,7 +224,7 @@ impl DownloadStep {
     /// Makes the call.
     ///
     /// # Errors
-    /// Those of the call.
+    /// As for the call itself.
     pub fn make(self, downloads: &dyn StateDownloads) -> Result<DownloadAnswer> {
         let mut answer = DownloadAnswer::default();
         match self {

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_chain::{Block, Fork};
-use tandem_cluster_tests::{Builder, Contents, Forks, Process, decode_status};
+use tandem_cluster_tests::{Builder, Contents, Forks, Process};
 use tandem_testkit::{
     geth::{Geth, import},
     network::Proxy,
@@ -105,7 +105,7 @@ pub async fn run(seed: u64, rounds: usize, table: &mut Table) {
     follow(&node, chain[BLOCKS - 1].hash).await;
     for (index, fault) in faults.into_iter().enumerate() {
         let head = chain[(index + 2) * BLOCKS - 1].hash;
-        choose(&node, head).await;
+        node.choose(head).await;
         // Most of these moments are within the sync of the blocks, some before, some after.
         sleep(Duration::from_micros(rng.random_range(0..150_000))).await;
         let begin = Instant::now();
@@ -135,21 +135,9 @@ pub async fn run(seed: u64, rounds: usize, table: &mut Table) {
     assert!(status.success(), "{status}, seed {seed}\n{text}");
 }
 
-/// Names a head as a consensus client does. Returns whether the node has it.
-async fn choose(node: &Process, head: B256) -> bool {
-    let state = json!({
-        "headBlockHash": head, "safeBlockHash": B256::ZERO, "finalizedBlockHash": B256::ZERO,
-    });
-    let answer = node.client().call("engine_forkchoiceUpdatedV3", json!([state, null])).await;
-    let status = decode_status(answer.unwrap()["payloadStatus"].clone());
-    let is_there = status.verdict() == ("VALID", Some(head));
-    assert!(is_there || status.verdict().0 == "SYNCING", "{status:?}\n{}", node.log());
-    is_there
-}
-
 async fn follow(node: &Process, head: B256) {
     let begin = Instant::now();
-    while !choose(node, head).await {
+    while !node.choose(head).await {
         assert!(begin.elapsed() < RECOVERY_MAX, "no sync to {head}\n{}", node.log());
         sleep(Duration::from_millis(20)).await;
     }

@@ -1,6 +1,7 @@
 //! The `tandem` binary as a process of its own, for tests that kill it.
 
-use crate::client::Client;
+use crate::client::{Client, decode_status};
+use serde_json::json;
 use std::{
     fs::{self, File},
     net::{Ipv4Addr, SocketAddr},
@@ -9,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_auth::Secret;
+use tandem_primitives::B256;
 
 /// Longest wait for a node to answer after its start.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
@@ -97,6 +99,18 @@ impl Process {
     pub fn client(&self) -> Client {
         let secret = Secret::load(&self.secret).expect("the node made a secret");
         Client::new(self.engine, Some(secret))
+    }
+
+    /// Names a head as a consensus client does. Returns whether the node has it.
+    pub async fn choose(&self, head: B256) -> bool {
+        let state = json!({
+            "headBlockHash": head, "safeBlockHash": B256::ZERO, "finalizedBlockHash": B256::ZERO,
+        });
+        let answer = self.client().call("engine_forkchoiceUpdatedV3", json!([state, null])).await;
+        let status = decode_status(answer.unwrap()["payloadStatus"].clone());
+        let is_there = status.verdict() == ("VALID", Some(head));
+        assert!(is_there || status.verdict().0 == "SYNCING", "{status:?}\n{}", self.log());
+        is_there
     }
 
     /// Returns a new client of its public port.

@@ -5,7 +5,6 @@ mod flood;
 mod liar;
 
 use crate::binary;
-use alloy_primitives::B256;
 use flood::Flood;
 use liar::Lie;
 use serde_json::{Value, json};
@@ -17,7 +16,7 @@ use std::{
 };
 use tandem_chain::Fork;
 use tandem_cluster::{Config, load_or_create_node_key};
-use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node, Process, decode_status, wait};
+use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node, Process, wait};
 use tandem_discv4::{NodeUrl, PublicKey};
 use tandem_rlpx::DisconnectReason as Reason;
 use tempfile::TempDir;
@@ -78,18 +77,6 @@ async fn honest(genesis: &str, chain: &[Built]) -> Node {
     node
 }
 
-/// Names a head as a consensus client does. Returns whether the node has it.
-async fn choose(node: &Process, head: B256) -> bool {
-    let state = json!({
-        "headBlockHash": head, "safeBlockHash": B256::ZERO, "finalizedBlockHash": B256::ZERO,
-    });
-    let answer = node.client().call("engine_forkchoiceUpdatedV3", json!([state, null])).await;
-    let status = decode_status(answer.unwrap()["payloadStatus"].clone());
-    let is_there = status.verdict() == ("VALID", Some(head));
-    assert!(is_there || status.verdict().0 == "SYNCING", "{status:?}\n{}", node.log());
-    is_there
-}
-
 async fn peer_count(node: &Process) -> Value {
     node.public_client().call("net_peerCount", json!([])).await.unwrap()
 }
@@ -121,7 +108,7 @@ async fn sync(folder: &Path, honest: &str, tip: &Built, lies: &[(Lie, Reason)]) 
     let flood = (!lies.is_empty()).then(|| Flood::start(at.0, at.1));
 
     let begin = Instant::now();
-    while !choose(&node, tip.hash).await {
+    while !node.choose(tip.hash).await {
         assert!(begin.elapsed() < HEAD_TIME_MAX, "the head was not reached\n{}", node.log());
         sleep(Duration::from_millis(50)).await;
     }

@@ -1,6 +1,6 @@
 //! Download of a state into a storage-writer in another process.
 
-use crate::client::Client;
+use crate::{client::Client, remote_storage::Calls};
 use std::time::Duration;
 use tandem_primitives::{B256, BlockId, Bytes};
 use tandem_proto::{
@@ -21,7 +21,7 @@ impl Client {
             _ => options,
         };
         let request = v1::DownloadRequest::from((self.epoch()?, step));
-        let send = |mut calls: crate::remote_storage::Calls, request: Request<_>| async move {
+        let send = |mut calls: Calls, request: Request<_>| async move {
             Ok(calls.download(request).await?.into_inner())
         };
         Ok(self.call(options, request, send)?.try_into()?)
