@@ -36,7 +36,9 @@ mod pool;
 mod service;
 mod state;
 mod store;
+mod trusted_setup;
 
 pub use config::{Config, Verification};
 pub use metrics::describe_all as describe_metrics;
 pub use service::{BlobValidator, Deps};
+pub use trusted_setup::load_trusted_setup;

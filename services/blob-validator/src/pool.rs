@@ -6,6 +6,7 @@ use crate::{
     metrics as names,
     state::{Caller, Done, Found, Job, State, Submission},
     store::{self, Store},
+    trusted_setup::load_trusted_setup,
 };
 use metrics::{counter, gauge, histogram};
 use parking_lot::{Condvar, Mutex};
@@ -14,10 +15,8 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    thread,
     time::{Duration, Instant},
 };
-use tandem_actor::take_lowest_priority;
 use tandem_blob_validator_client::bundle;
 use tandem_bus::Bus;
 use tandem_kzg::{Report, Setup, Verifier};
@@ -222,23 +221,11 @@ fn publish(before: &Status, after: &Status) {
     }
 }
 
-/// Loads the trusted setup on a thread of the lowest priority: it takes over a second of a processor
-/// while the rest of the process starts, or begins to synchronise.
-fn load_setup() -> Setup {
-    let load = || {
-        take_lowest_priority();
-        Setup::load()
-    };
-    let thread = thread::Builder::new().name("kzg-setup".to_owned()).spawn(load);
-    let loaded = thread.ok().and_then(|thread| thread.join().ok());
-    loaded.unwrap_or_else(Setup::load)
-}
-
 /// Runs the loop of a verifier.
 pub fn run(shared: &Shared) {
     let started = Instant::now();
     let loading = Setup::loaded().is_none();
-    let setup = load_setup();
+    let setup = load_trusted_setup();
     if loading {
         info!(millis = started.elapsed().as_millis() as u64, "trusted setup loaded");
     }

@@ -21,12 +21,12 @@ pub fn start_sync(
     config: Config,
     handle: &Handle,
     sessions: Arc<dyn PeerSessionsApi>,
-    downloads: Option<Arc<dyn StateDownloads>>,
+    downloads: Arc<dyn StateDownloads>,
     fatal: CancellationToken,
 ) -> io::Result<Arc<BlockSync>> {
     let goal = handle.wanted_head();
     let sink = Arc::new(ExecutorSink { handle: handle.clone() });
-    BlockSync::start(config, Deps { sessions, sink, downloads, goal, fatal })
+    BlockSync::start(config, Deps { sessions, sink, downloads: Some(downloads), goal, fatal })
 }
 
 /// The executor, as sync needs it.

@@ -26,6 +26,7 @@ use std::{
 };
 use tandem_admission::{any_network_form_bytes_max, network_form_bytes_max};
 use tandem_auth::Secret;
+use tandem_blob_validator::load_trusted_setup;
 use tandem_blob_validator_client as blobs;
 use tandem_bus::MissingBucket;
 use tandem_executor::{
@@ -33,7 +34,6 @@ use tandem_executor::{
     rpc::{self, ClientInfo},
 };
 use tandem_http::{Gate, Hosts, Limits, Methods, Origins, WebSockets};
-use tandem_kzg::Setup;
 use tandem_multiproof_workers::MultiproofWorkers;
 use tandem_multiproof_workers_client::{
     Listener,
@@ -146,7 +146,7 @@ pub async fn executor(
     serve(process, &gates, engine, http)?;
     let services = Services::connect(process, &config, links, proof, address.clone())?;
     // The setup loaded here serves the EVM's precompile, which should not load it during a block.
-    spawn_blocking(Setup::load);
+    spawn_blocking(load_trusted_setup);
     let standby = Standby::new(gates, services.storage.clone(), address);
     let settings = config.executor.clone();
     let running = Arc::<Running>::default();
@@ -177,7 +177,7 @@ pub async fn executor(
             }
         }
         if let Some(sessions) = sessions.clone() {
-            match start_sync(sync, &handle, sessions, Some(downloads), fatal.clone()) {
+            match start_sync(sync, &handle, sessions, downloads, fatal.clone()) {
                 Ok(sync) => drop(seen.sync.set(sync)),
                 Err(error) => {
                     error!(%error, "sync cannot start");

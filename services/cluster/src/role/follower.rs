@@ -14,10 +14,10 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tandem_blob_validator::load_trusted_setup;
 use tandem_executor::{Replica, rpc::ClientInfo};
 use tandem_follower::{ChainView, Deps, Follower, Leader};
 use tandem_http::Methods;
-use tandem_kzg::Setup;
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
 use tandem_proto::{
     access,
@@ -67,7 +67,7 @@ pub async fn follower(
         clients.push((url.clone(), Client::connect(url, settings, &Handle::current())?));
     }
     // The setup loaded here serves the precompile of `eth_call`.
-    spawn_blocking(Setup::load);
+    spawn_blocking(load_trusted_setup);
     // The base of a copy is not announced: on a bus, it would be taken for the leader's.
     let deps = tandem_storage_writer::Deps {
         fatal: process.fatal().clone(),
