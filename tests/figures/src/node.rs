@@ -222,8 +222,9 @@ impl Node {
         // The secret only keeps others on this machine from calling by mistake.
         fs::write(&secret, "5e".repeat(32))?;
         let mut command = Command::new(&self.binary);
-        let [engine, ..] = self.ports.map(|port| port.port().to_string());
+        let [engine, http, ..] = self.ports.map(|port| port.port().to_string());
         command.arg("--datadir").arg(data).arg("--authrpc.jwtsecret").arg(secret);
+        command.args(["--http", "--http.addr", "127.0.0.1", "--http.port", &http]);
         command.args(["--syncmode", "full", "--authrpc.addr", "127.0.0.1"]);
         command.args(["--authrpc.port", &engine, "--port", "0", "--nodiscover", "--maxpeers", "0"]);
         command.args(["--nat", "none", "--ipcdisable"]).args(self.config.split_whitespace());

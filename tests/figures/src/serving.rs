@@ -10,7 +10,7 @@ use crate::{
     node::Node,
     sync::genesis_text,
 };
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::{
     any::Any,
@@ -130,11 +130,10 @@ impl Server {
             }
             times.push(self.execute(body)?.1);
         }
-        for download in downloads {
-            match download.join() {
-                Ok(result) => result?,
-                Err(_) => bail!("the thread of a download panicked"),
-            }
+        // All of them, because each ends its geth.
+        let ends: Vec<_> = downloads.into_iter().map(thread::JoinHandle::join).collect();
+        for end in ends {
+            end.map_err(|_| anyhow::anyhow!("the thread of a download panicked"))??;
         }
         Ok(times)
     }
@@ -160,6 +159,16 @@ fn forkchoice(engine: &mut Client, head: &Value) -> anyhow::Result<Value> {
     Ok(answer["payloadStatus"]["status"].take())
 }
 
+/// Names a head to a geth that downloads. Returns whether it has arrived there.
+fn follows(engine: &mut Client, head: &Value) -> anyhow::Result<bool> {
+    match forkchoice(engine, head) {
+        Ok(status) => Ok(status == "VALID"),
+        // Its downloader is starting over, and says so for a moment.
+        Err(error) if error.to_string().contains("beacon syncer reorging") => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Downloads the state of a chain with a new geth, which has the lowest priority. `started` counts
 /// those that have begun.
 fn download(
@@ -174,10 +183,10 @@ fn download(
     let geth = data.start("snap");
     geth.eval(&format!("admin.addPeer('{server}')"));
     let mut engine = data.engine()?;
-    forkchoice(&mut engine, head)?;
+    follows(&mut engine, head)?;
     started.fetch_add(1, Relaxed);
     let begin = Instant::now();
-    while forkchoice(&mut engine, head)? != "VALID" {
+    while !follows(&mut engine, head)? {
         let passed = begin.elapsed();
         ensure!(passed < SYNC_TIME_MAX, "no sync in {passed:.0?}");
         thread::sleep(Duration::from_millis(100));

@@ -1,6 +1,6 @@
 //! `engine_getBlobsV4`: single cells of blobs (execution-apis, `src/engine/amsterdam.md`).
 
-use super::get_blobs::{Element, PROOF_LEN, pieces, write_data};
+use super::get_blobs::{Element, PROOF_LEN, pieces, write_list};
 use super::hex::Hex;
 use alloy_primitives::FixedBytes;
 use serde::{Deserialize, Deserializer};
@@ -78,15 +78,6 @@ impl Element for CellsAndProofs {
         out.extend_from_slice(Self::PROOFS);
         write_list(self.proofs.iter().map(<[u8; 48]>::as_slice), out);
         out.extend_from_slice(Self::END);
-    }
-}
-
-fn write_list<'a>(list: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
-    for (index, bytes) in list.enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write_data(bytes, out);
     }
 }
 

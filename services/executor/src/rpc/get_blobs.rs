@@ -161,6 +161,16 @@ pub(super) fn write_data(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// Appends the elements of an array of DATA, without its brackets.
+pub(super) fn write_list<'a>(list: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
+    for (index, bytes) in list.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_data(bytes, out);
+    }
+}
+
 fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + 2 * bytes.len(), 0);

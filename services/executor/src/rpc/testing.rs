@@ -3,15 +3,16 @@
 
 use super::engine_api::{engine_error, known_fork};
 use super::engine_types::check_attributes;
-use super::get_payload::{GetPayloadJson, newest_version};
+use super::get_payload::{self, newest_version};
 use super::hex::{Hex, Quantity};
 use crate::builder::Order;
 use crate::{BlockTag, Error, Handle};
 use alloy_primitives::{B256, Bytes};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::sync::Arc;
 use tandem_chain::Fork;
-use tandem_http::{Answer, Methods, Params, RpcError, code, off_reactor, required, to_result};
+use tandem_http::{Methods, Params, RpcError, Streamed, code, off_reactor, required};
 
 /// Parent, attributes, transactions (`null` for those of the pool) and extra data.
 type BuildParams =
@@ -25,7 +26,9 @@ pub fn testing_methods(engine: &Handle) -> Methods {
     let mut methods = Methods::new();
     if engine.serves_tests() {
         let engine = engine.clone();
-        methods.add("testing_buildBlockV1", move |params| build_block(engine.clone(), params));
+        methods.add_streaming("testing_buildBlockV1", move |params| {
+            build_block(engine.clone(), params)
+        });
     }
     methods
 }
@@ -36,7 +39,7 @@ struct When {
     timestamp: Quantity<u64>,
 }
 
-async fn build_block(engine: Handle, params: Params) -> Answer {
+async fn build_block(engine: Handle, params: Params) -> Streamed {
     let (parent, attributes, transactions, extra_data) =
         params.decode_large::<BuildParams>().await?;
     let Hex(parent) = required(parent, 0)?;
@@ -72,5 +75,5 @@ async fn build_block(engine: Handle, params: Params) -> Answer {
         Error::NothingToBuild { .. } => RpcError::server(error),
         error => engine_error(error),
     })?;
-    off_reactor(move || to_result(&GetPayloadJson::new(newest_version(built.fork), &built))).await
+    get_payload::answer(newest_version(built.fork), Arc::new(built)).await
 }
