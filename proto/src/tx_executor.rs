@@ -194,7 +194,7 @@ pub struct NotSent;
 /// One tx-executor, as an executor reaches it. Calls may wait, so they do not belong in async code.
 pub trait TxExecutorApi: Send + Sync {
     /// Returns the address, for logs and metrics.
-    fn endpoint(&self) -> &str;
+    fn endpoint(&self) -> String;
 
     /// Returns the number of the current connection, `None` without one. Another connection may
     /// lead to another process, which knows nothing of earlier blocks.

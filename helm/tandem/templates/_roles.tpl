@@ -1,5 +1,5 @@
 {{/*
-What the binary and the design fix for the eight services and for followers; values.yaml has what an
+What the binary and the design fix for the eight services, for tx-executors and for followers; values.yaml has what an
 operator chooses.
 
   command  the subcommand of the binary
@@ -64,7 +64,15 @@ executor:
   command: executor
   kind: Deployment
   ports: { engine: 8551, http: 8545 }
-  calls: [storage-writer, multiproof-workers, blob-validator, peer-sessions, tx-pool]
+  calls: [storage-writer, multiproof-workers, blob-validator, peer-sessions, tx-pool, tx-executor]
+tx-executor:
+  command: tx-executor
+  kind: Deployment
+  offBus: true
+  ports: { grpc: 9606 }
+  calls: []
+  headless: true
+  scalable: true
 follower:
   command: follower
   kind: StatefulSet

@@ -15,13 +15,18 @@
 {{- if gt (int (index $services "multiproof-workers").replicas) 16 }}
 {{- fail (printf "services.multiproof-workers.replicas is %d: the state has 16 shards, and a seventeenth worker would have none" (int (index $services "multiproof-workers").replicas)) }}
 {{- end }}
+{{- $machines := index $services "tx-executor" }}
+{{- $most := ternary (int $machines.autoscaling.maxReplicas) (int $machines.replicas) $machines.autoscaling.enabled }}
+{{- if and $machines.enabled (gt $most 16) }}
+{{- fail (printf "services.tx-executor has up to %d pods: an executor uses 16 addresses of a name" $most) }}
+{{- end }}
 {{- $follower := $services.follower }}
 {{- $followers := ternary (int $follower.autoscaling.maxReplicas) (int $follower.replicas) $follower.autoscaling.enabled }}
 {{- $places := int (dig "storage_writer" "feed_readers_max" 16 .Values.config) }}
 {{- if and $follower.enabled (gt $followers $places) }}
 {{- fail (printf "services.follower has up to %d pods, and storage-writer places for %d: raise config.storage_writer.feed_readers_max too" $followers $places) }}
 {{- end }}
-{{- range $name := list "multiproof-workers" "blob-validator" "follower" }}
+{{- range $name := list "multiproof-workers" "blob-validator" "tx-executor" "follower" }}
 {{- $autoscaling := (index $services $name).autoscaling }}
 {{- if $autoscaling.enabled }}
 {{- if gt (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas) }}

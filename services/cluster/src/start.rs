@@ -29,7 +29,7 @@ use tandem_proto::{
     storage::{StateDownloads, StorageApi},
 };
 use tandem_rpc::TlsConfig;
-use tandem_storage_writer::{Report, StorageWriter};
+use tandem_storage_writer::{OwnWorkers, Report, StorageWriter};
 use tandem_sync::BlockSync;
 use tandem_telemetry::Telemetry;
 use tandem_tx_pool::TxPool;
@@ -67,9 +67,12 @@ pub enum Error {
     #[error("an executor needs a worker: the address of one, or an event bus to hear of them")]
     NoWorker,
     /// The executor has more tx-executors than it can have.
-    #[error("`executor.tx_executors` has {count} addresses, at most {max} are possible")]
+    #[error(
+        "`executor.tx_executors` makes {count} tx-executors, a host name counts as {}, at most {max} are possible",
+        tandem_tx_executor_client::PLACES
+    )]
     TxExecutors {
-        /// Number of addresses.
+        /// Number of tx-executors, where a host name counts as several.
         count: usize,
         /// Maximum number.
         max: usize,
@@ -184,7 +187,7 @@ impl Cluster {
         let workers = MultiproofWorkers::start(
             config.multiproof_workers.clone(),
             tandem_multiproof_workers::Deps {
-                storage: api.clone(),
+                storage: Arc::new(OwnWorkers(storage.clone())),
                 bus: bus.clone(),
                 policies: policies.clone(),
                 fatal: fatal.clone(),
@@ -262,7 +265,6 @@ impl Cluster {
             Some(sessions) => {
                 let handle = executor.handle();
                 let downloads: Arc<dyn StateDownloads> = storage.clone();
-                let downloads = Some(downloads);
                 Some(start_sync(config.sync.clone(), &handle, sessions.api(), downloads, fatal)?)
             }
             None => None,
@@ -302,8 +304,7 @@ impl Cluster {
         }
         let fatal = self.process.fatal().clone();
         let config = self.sync_config.clone();
-        let downloads = Some(self.downloads());
-        let sync = start_sync(config, &self.handle(), sessions, downloads, fatal)?;
+        let sync = start_sync(config, &self.handle(), sessions, self.downloads(), fatal)?;
         self.sync = Some(sync);
         Ok(())
     }

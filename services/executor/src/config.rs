@@ -20,9 +20,10 @@ pub struct Config {
     /// Number of threads that execute transactions ahead of their turn, besides the engine's
     /// thread. 0 disables this. A quarter to half of the cores is sensible.
     pub prewarm_threads: usize,
-    /// Addresses of tx-executors, such as `http://10.0.0.7:9606`, at most 64. They execute
-    /// transactions of blocks with access lists beside this process, where that is measured to be
-    /// faster. None by default.
+    /// Addresses of tx-executors, such as `http://10.0.0.7:9606`, at most 64. A host name counts as
+    /// 16: each of its addresses is a tx-executor, and it is looked up every five seconds. They
+    /// execute transactions of blocks with access lists beside this process, where that is measured
+    /// to be faster. None by default.
     pub tx_executors: Vec<String>,
     /// Whether slots that calls are likely to read are read together before they execute. By
     /// default while a call of storage-writer takes long, as it does in another process or on a

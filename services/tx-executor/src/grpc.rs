@@ -179,6 +179,7 @@ impl Connection {
             }
             Effect::End => self.end_block(),
             Effect::Pong(number) => {
+                self.inner.executor.utilization().expire(Instant::now());
                 let threads = u32::try_from(self.inner.executor.threads()).unwrap_or(u32::MAX);
                 self.answer(0, TxReply::Pong(number, threads)).await;
             }
@@ -188,6 +189,8 @@ impl Connection {
     fn end_block(&mut self) {
         if let Some(block) = self.block.take() {
             block.end();
+            let ((open, busy), executor) = (block.times(), &self.inner.executor);
+            executor.utilization().note(Instant::now(), open, busy, executor.threads());
         }
         self.span = Span::none();
     }

@@ -27,6 +27,7 @@ mod config;
 mod grpc;
 mod metrics;
 mod service;
+mod utilization;
 mod worker;
 
 pub use config::Config;

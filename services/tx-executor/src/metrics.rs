@@ -7,6 +7,7 @@ pub const BLOCKS: &str = "tandem_tx_executor_blocks_total";
 pub const TRANSACTIONS: &str = "tandem_tx_executor_transactions_total";
 pub const OPEN_SECONDS: &str = "tandem_tx_executor_open_seconds";
 pub const WAIT_SECONDS: &str = "tandem_tx_executor_wait_seconds";
+pub const UTILIZATION: &str = "tandem_tx_executor_utilization";
 
 /// Describes the metrics to the recorder.
 pub fn describe_metrics() {
@@ -18,4 +19,7 @@ pub fn describe_metrics() {
     describe_histogram!(OPEN_SECONDS, Unit::Seconds, text);
     let text = "Wait of a transaction from its arrival to its execution";
     describe_histogram!(WAIT_SECONDS, Unit::Seconds, text);
+    let text =
+        "Share of the threads' time that executes while a block is open, averaged over blocks";
+    describe_gauge!(UTILIZATION, text);
 }

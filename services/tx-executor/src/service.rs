@@ -3,6 +3,7 @@
 use crate::{
     config::Config,
     metrics,
+    utilization::Utilization,
     worker::{Work, run},
 };
 use std::{io, sync::Arc};
@@ -28,6 +29,7 @@ pub struct TxExecutor {
     work: ThreadSender<Work>,
     running: Running,
     threads: usize,
+    utilization: Utilization,
 }
 
 impl TxExecutor {
@@ -47,7 +49,7 @@ impl TxExecutor {
             running
                 .spawn(&format!("tx-{number}"), move || run(&receiver, &*execution, &stopping))?;
         }
-        Ok(Arc::new(Self { work, running, threads }))
+        Ok(Arc::new(Self { work, running, threads, utilization: Utilization::default() }))
     }
 
     /// Returns the queue of the threads.
@@ -58,6 +60,11 @@ impl TxExecutor {
     /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Returns how much of the threads is used.
+    pub(crate) fn utilization(&self) -> &Utilization {
+        &self.utilization
     }
 
     /// Ends the threads, each after its transaction, and waits for them. Blocks.

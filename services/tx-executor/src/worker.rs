@@ -7,7 +7,7 @@ use prost::Message as _;
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -62,17 +62,26 @@ pub struct Block {
     /// Opened by the first thread that needs it.
     opened: OnceLock<Option<Arc<dyn OpenBlock>>>,
     ended: AtomicBool,
+    came: Instant,
+    /// Time in which threads executed, all together, in nanoseconds.
+    busy_nanos: AtomicU64,
 }
 
 impl Block {
     pub fn new(session: u64, values: BlockValues, answers: Answers, span: Span) -> Self {
         let (opened, ended) = (OnceLock::new(), AtomicBool::new(false));
-        Self { session, values, answers, span, opened, ended }
+        let (came, busy_nanos) = (Instant::now(), AtomicU64::new(0));
+        Self { session, values, answers, span, opened, ended, came, busy_nanos }
     }
 
     /// Notes that nothing of the block is of interest any more.
     pub fn end(&self) {
         self.ended.store(true, Relaxed);
+    }
+
+    /// Returns the time since the block came, and the time in which threads executed.
+    pub fn times(&self) -> (Duration, Duration) {
+        (self.came.elapsed(), Duration::from_nanos(self.busy_nanos.load(Relaxed)))
     }
 
     fn is_over(&self) -> bool {
@@ -162,6 +171,7 @@ impl Current {
             let _working = (self.busy.enter(), self.span.enter());
             self.worker.execute(transaction)
         };
+        block.busy_nanos.fetch_add(result.took.as_nanos() as u64, Relaxed);
         let outcome = if result.outcome.is_some() { "executed" } else { "not_executed" };
         counter!(names::TRANSACTIONS, "outcome" => outcome).increment(1);
         block.answers.send(block.session, TxReply::Result(Box::new(result)));

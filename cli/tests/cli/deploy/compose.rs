@@ -22,6 +22,9 @@ pub const SERVICES: [&str; 8] = [
     "tx-pool",
 ];
 
+/// Services that a profile brings.
+pub const OPTIONAL: [&str; 2] = ["follower", "tx-executor"];
+
 fn compose() -> Value {
     yaml("docker-compose.yml")
 }
@@ -72,15 +75,15 @@ fn every_command_line_and_variable_is_one_of_the_binary() {
         let environment = service["environment"].as_object().into_iter().flatten();
         let environment = environment.map(|(key, value)| (key.as_str(), value));
         // Variables of the image are for services; other commands have no such port.
-        let image = image.into_iter().filter(|_| SERVICES.contains(&name) || name == "follower");
+        let is_service = SERVICES.contains(&name) || OPTIONAL.contains(&name);
+        let image = image.into_iter().filter(|_| is_service);
         for (variable, _) in environment.chain(image) {
             assert!(words.contains(variable), "{name}: {variable} is not read by {}", command[0]);
         }
         checked.insert(name);
     }
-    for name in
-        SERVICES.into_iter().chain(["follower", "init", "secrets", "certificates", "replay"])
-    {
+    let others = OPTIONAL.into_iter().chain(["init", "secrets", "certificates", "replay"]);
+    for name in SERVICES.into_iter().chain(others) {
         assert!(checked.contains(name), "{name} is not in the file");
     }
 }
@@ -146,7 +149,7 @@ fn each_service_has_the_certificate_of_its_role_and_calls_the_others_over_tls() 
         .map(|(volume, role)| (role, volume))
         .collect();
     assert_eq!(mounted.keys().copied().collect::<BTreeSet<_>>(), BTreeSet::from(ROLES));
-    for name in SERVICES.into_iter().chain(["follower"]) {
+    for name in SERVICES.into_iter().chain(OPTIONAL) {
         let role = strings(&all[name]["command"])[0];
         let own = format!("{}:/secrets:ro", mounted[role]);
         assert!(strings(&all[name]["volumes"]).contains(&&*own), "{name}: {own}");
@@ -236,6 +239,25 @@ fn a_follower_reaches_storage_writer_alone_and_each_container_has_its_own_copy()
     assert!(text("deploy/Dockerfile").contains("WORKDIR /layout/data\n"));
 }
 
+/// Tx-executors have no state, no password, and nobody to call. The executor finds them by their name.
+#[test]
+fn tx_executors_meet_the_executor_alone() {
+    let compose = compose();
+    let all = services(&compose);
+    let machine = all["tx-executor"];
+    for (name, service) in &all {
+        let meets = !networks(machine).is_disjoint(&networks(service));
+        let known = ["tx-executor", "executor", "prometheus", "jaeger"].contains(name);
+        assert_eq!(meets, known, "{name}");
+    }
+    assert_eq!(strings(&machine["profiles"]), ["tx-executors"]);
+    assert!(machine["ports"].is_null() && machine["container_name"].is_null());
+    assert!(machine["environment"]["TANDEM_NATS"].is_null());
+    assert_eq!(strings(&machine["volumes"]), ["tx-executor-secret:/secrets:ro"]);
+    let told = &all["executor"]["environment"]["TANDEM_TX_EXECUTOR"];
+    assert_eq!(told, "https://tx-executor:9606");
+}
+
 /// A node has one identity. discovery announces the port under which peer-sessions is published.
 #[test]
 fn discovery_and_peer_sessions_are_one_node() {
@@ -281,14 +303,14 @@ fn the_monitor_of_nats_is_closed_and_grafana_has_no_default_password() {
 fn services_are_watched_restarted_and_bounded_and_workers_can_be_many() {
     let compose = compose();
     let all = services(&compose);
-    for name in SERVICES.into_iter().chain(["follower"]) {
+    for name in SERVICES.into_iter().chain(OPTIONAL) {
         let service = all[name];
         let probe = strings(&service["healthcheck"]["test"]);
         assert_eq!(probe, ["CMD", "/usr/local/bin/tandem", "health"], "{name}");
         assert_eq!(service["restart"], "unless-stopped", "{name}");
         assert!(!service["mem_limit"].is_null() && !service["pids_limit"].is_null(), "{name}");
         let is_optional = !service["profiles"].is_null();
-        assert_eq!(is_optional, name == "follower", "{name} belongs to every start");
+        assert_eq!(is_optional, OPTIONAL.contains(&name), "{name} belongs to every start");
     }
     let workers = all["multiproof-workers"];
     assert!(workers["ports"].is_null() && workers["container_name"].is_null());

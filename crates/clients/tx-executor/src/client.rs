@@ -138,8 +138,8 @@ async fn live(shared: &Shared, opened: Opened) -> Status {
 }
 
 impl TxExecutorApi for Client {
-    fn endpoint(&self) -> &str {
-        &self.shared.endpoint
+    fn endpoint(&self) -> String {
+        self.shared.endpoint.clone()
     }
 
     fn connection(&self) -> Option<u64> {

@@ -16,9 +16,13 @@ mod rules;
 mod sizes;
 mod start;
 mod traffic;
+mod tx_executors;
 mod upgrades;
 
-use crate::deploy::{compose::SERVICES, program, skipped};
+use crate::deploy::{
+    compose::{OPTIONAL, SERVICES},
+    program, skipped,
+};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -155,7 +159,7 @@ impl<'a> Workload<'a> {
     }
 
     fn is_ours(self) -> bool {
-        SERVICES.contains(&self.component()) || self.component() == "follower"
+        SERVICES.contains(&self.component()) || OPTIONAL.contains(&self.component())
     }
 }
 

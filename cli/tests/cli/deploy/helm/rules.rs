@@ -1,6 +1,8 @@
 //! Rules for every rendering: rights, bounds, probes, and references that resolve.
 
-use super::{Objects, SERVICES, Workload, list, peers::is_for_peers, rendered, selects, text};
+use super::{
+    OPTIONAL, Objects, SERVICES, Workload, list, peers::is_for_peers, rendered, selects, text,
+};
 use crate::deploy::{succeeds, tandem, yaml};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -477,7 +479,7 @@ fn prometheus_knows_services_by_their_names() {
                 let label = "app.kubernetes.io/component";
                 assert_eq!(monitor["spec"]["jobLabel"], label, "{case}");
                 let values = &monitor["spec"]["selector"]["matchExpressions"][0]["values"];
-                let mut names: Vec<_> = SERVICES.into_iter().chain(["follower"]).collect();
+                let mut names: Vec<_> = SERVICES.into_iter().chain(OPTIONAL).collect();
                 names.sort_unstable();
                 assert_eq!(*values, json!(names), "{case}");
             }
@@ -490,7 +492,7 @@ fn prometheus_knows_services_by_their_names() {
 fn workers_scale_by_what_they_measure() {
     let all = rendered();
     let scalers: Vec<_> = all["production"].of_kind("HorizontalPodAutoscaler").collect();
-    assert_eq!(scalers.len(), 3);
+    assert_eq!(scalers.len(), 4);
     for scaler in scalers {
         let metrics = list(&scaler["spec"]["metrics"]);
         let pods: Vec<_> = metrics.filter(|metric| metric["type"] == "Pods").collect();

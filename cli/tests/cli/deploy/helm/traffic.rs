@@ -1,11 +1,11 @@
 //! Network policies: exactly the edges of the design, with none missing that a service needs.
 
-use super::{Objects, SERVICES, helm, list, rendered, selects, template, text};
+use super::{OPTIONAL, Objects, SERVICES, helm, list, rendered, selects, template, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Calls between services, with their ports: docs/ARCHITECTURE.md.
-const CALLS: [(&str, &str, u64); 15] = [
+const CALLS: [(&str, &str, u64); 16] = [
     ("executor", "storage-writer", 9600),
     ("executor", "multiproof-workers", 9601),
     ("executor", "blob-validator", 9603),
@@ -15,6 +15,7 @@ const CALLS: [(&str, &str, u64); 15] = [
     ("peer-sessions", "storage-writer", 9600),
     ("executor", "peer-sessions", 9604),
     ("executor", "tx-pool", 9605),
+    ("executor", "tx-executor", 9606),
     ("tx-pool", "storage-writer", 9600),
     ("tx-pool", "blob-validator", 9603),
     ("tx-pool", "peer-sessions", 9604),
@@ -81,8 +82,8 @@ fn pods_reach_whom_the_design_has_them_call_and_nobody_else() {
         let mut want: BTreeSet<_> =
             calls.map(|(from, to, port)| (from.to_owned(), to.to_owned(), port)).collect();
         for (hub, port) in [("nats", 4222), ("jaeger", 4317)] {
-            // A follower is not on the bus.
-            let traced = (hub == "jaeger").then_some("follower");
+            // Followers and tx-executors are not on the bus.
+            let traced = OPTIONAL.into_iter().filter(|_| hub == "jaeger");
             let services = SERVICES.into_iter().chain(traced);
             let services = services.filter(|name| there.contains(name) && there.contains(hub));
             want.extend(services.map(|name| (name.to_owned(), hub.to_owned(), port)));
@@ -92,7 +93,7 @@ fn pods_reach_whom_the_design_has_them_call_and_nobody_else() {
         let sends = objects.workloads().any(|it| it.name().ends_with("-test-payloads"));
         let asked: Vec<_> = match sends {
             true => vec![("executor", 8551), ("executor", 9100)],
-            false => SERVICES.into_iter().chain(["follower"]).map(|name| (name, 9100)).collect(),
+            false => SERVICES.into_iter().chain(OPTIONAL).map(|name| (name, 9100)).collect(),
         };
         let asked = asked.into_iter().filter(|(to, _)| there.contains(to));
         want.extend(asked.map(|(to, port)| ("test".to_owned(), to.to_owned(), port)));

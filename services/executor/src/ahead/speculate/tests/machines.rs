@@ -135,8 +135,8 @@ impl Twin {
 }
 
 impl TxExecutorApi for Twin {
-    fn endpoint(&self) -> &str {
-        "twin"
+    fn endpoint(&self) -> String {
+        "twin".to_owned()
     }
 
     fn connection(&self) -> Option<u64> {
