@@ -54,6 +54,14 @@ pub enum Error {
         /// Oldest block after which the feed continues.
         oldest: BlockNumber,
     },
+    /// The body and the receipts of a block are pruned (EIP-4444).
+    #[error("block {number} is pruned: bodies and receipts go back to block {oldest}")]
+    Pruned {
+        /// Height of the block.
+        number: BlockNumber,
+        /// Oldest block with a body.
+        oldest: BlockNumber,
+    },
     /// The database failed or contains invalid data. The text says where.
     #[error("{0}")]
     Store(String),
@@ -81,6 +89,7 @@ impl Error {
             | Self::UnknownBlock(_)
             | Self::RewindTooDeep { .. }
             | Self::TooFarBehind { .. }
+            | Self::Pruned { .. }
             | Self::Store(_)
             | Self::Refused(_) => false,
         }
@@ -195,6 +204,8 @@ pub struct Checkpoint {
     pub forkchoice: Forkchoice,
     /// Whether the last write to the database failed, as on a full disk.
     pub writes_fail: bool,
+    /// Height from which on all blocks have bodies and receipts.
+    pub oldest_block: BlockNumber,
 }
 
 /// Executed block, as the executor hands it over before it answers VALID.

@@ -26,7 +26,7 @@ pub const ERROR_METADATA: &str = "tandem-error-bin";
 impl From<&storage::Error> for storage_writer::v1::Error {
     /// Cuts texts at [`ERROR_TEXT_BYTES_MAX`].
     fn from(error: &storage::Error) -> Self {
-        use storage_wire::{Fenced, Kind, RewindTooDeep, TooFarBehind};
+        use storage_wire::{Fenced, Kind, Pruned, RewindTooDeep, TooFarBehind};
         let kind = match error {
             &storage::Error::Fenced { held, granted } => Kind::Fenced(Fenced { held, granted }),
             &storage::Error::Unproven { held } => Kind::Unproven(held),
@@ -37,6 +37,7 @@ impl From<&storage::Error> for storage_writer::v1::Error {
             &storage::Error::TooFarBehind { at, oldest } => {
                 Kind::TooFarBehind(TooFarBehind { at, oldest })
             }
+            &storage::Error::Pruned { number, oldest } => Kind::Pruned(Pruned { number, oldest }),
             storage::Error::Store(text) => Kind::Store(cut(text)),
             storage::Error::Unavailable(text) => Kind::Unavailable(cut(text)),
             storage::Error::Refused(text) => Kind::Refused(cut(text)),
@@ -60,6 +61,7 @@ impl TryFrom<storage_writer::v1::Error> for storage::Error {
             Kind::TooFarBehind(behind) => {
                 Self::TooFarBehind { at: behind.at, oldest: behind.oldest }
             }
+            Kind::Pruned(pruned) => Self::Pruned { number: pruned.number, oldest: pruned.oldest },
             Kind::Store(text) => Self::Store(text),
             Kind::Unavailable(text) => Self::Unavailable(text),
             Kind::Refused(text) => Self::Refused(text),
@@ -223,9 +225,9 @@ fn storage_code(error: &storage::Error) -> Code {
         storage::Error::Fenced { .. } => Code::FailedPrecondition,
         storage::Error::Unproven { .. } => Code::PermissionDenied,
         storage::Error::UnknownBlock(_) => Code::NotFound,
-        storage::Error::RewindTooDeep { .. } | storage::Error::TooFarBehind { .. } => {
-            Code::OutOfRange
-        }
+        storage::Error::RewindTooDeep { .. }
+        | storage::Error::TooFarBehind { .. }
+        | storage::Error::Pruned { .. } => Code::OutOfRange,
         storage::Error::Store(_) => Code::Internal,
         storage::Error::Unavailable(_) => Code::Unavailable,
         storage::Error::Refused(_) => Code::InvalidArgument,

@@ -66,6 +66,7 @@ impl From<Checkpoint> for v1::GetCheckpointResponse {
             base: Some(checkpoint.base.into()),
             forkchoice: Some(checkpoint.forkchoice.into()),
             writes_fail: checkpoint.writes_fail,
+            oldest_block: checkpoint.oldest_block,
         }
     }
 }
@@ -80,6 +81,7 @@ impl TryFrom<v1::GetCheckpointResponse> for Checkpoint {
             base: nested(wire.base).at("get_checkpoint.base")?,
             forkchoice: nested(wire.forkchoice).at("get_checkpoint.forkchoice")?,
             writes_fail: wire.writes_fail,
+            oldest_block: wire.oldest_block,
         })
     }
 }

@@ -36,6 +36,7 @@ fn a_code_says_what_any_client_understands() {
     assert_eq!(code(storage::Error::Unproven { held: 1 }), Code::PermissionDenied);
     assert_eq!(code(storage::Error::UnknownBlock(Default::default())), Code::NotFound);
     assert_eq!(code(storage::Error::RewindTooDeep { to: 1, oldest: 2 }), Code::OutOfRange);
+    assert_eq!(code(storage::Error::Pruned { number: 1, oldest: 2 }), Code::OutOfRange);
     assert_eq!(code(storage::Error::Store(String::new())), Code::Internal);
     assert_eq!(code(storage::Error::Unavailable(String::new())), Code::Unavailable);
     assert_eq!(code(storage::Error::Refused(String::new())), Code::InvalidArgument);
@@ -50,6 +51,7 @@ fn only_what_passes_by_itself_is_retried() {
         storage::Error::Unproven { held: 1 },
         storage::Error::UnknownBlock(Default::default()),
         storage::Error::RewindTooDeep { to: 1, oldest: 2 },
+        storage::Error::Pruned { number: 1, oldest: 2 },
         storage::Error::Store("corrupt".to_owned()),
         storage::Error::Refused("block 1 is canonical".to_owned()),
     ] {

@@ -170,7 +170,8 @@ impl ChainReader {
     }
 
     fn status(&self) -> storage::Result<ChainStatus> {
-        let head = self.storage.checkpoint()?.forkchoice.head;
+        let checkpoint = self.storage.checkpoint()?;
+        let head = checkpoint.forkchoice.head;
         let unknown = storage::Error::UnknownBlock(head.hash);
         let (_, rlp) = self.storage.header(BlockRef::Hash(head.hash))?.ok_or(unknown)?;
         let header = tandem_chain::decode_header(&rlp);
@@ -184,7 +185,7 @@ impl ChainReader {
             time_forks: points.times,
             latest_time: header.timestamp,
             range: tandem_peer_sessions::BlockRange {
-                earliest: self.genesis.number,
+                earliest: checkpoint.oldest_block.min(head.number),
                 latest: head.number,
                 latest_hash: head.hash,
             },

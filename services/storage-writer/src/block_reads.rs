@@ -6,10 +6,10 @@ use crate::{
     service::{StorageWriter, store_error},
     shared::record,
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
 use tandem_proto::storage::{
-    BlockReads, BlockRecord, BlockRef, KeptBlock, Result, TransactionPlace,
+    self, BlockReads, BlockRecord, BlockRef, KeptBlock, Result, TransactionPlace,
 };
 use tandem_store::tables::{
     AccessLists, Bodies, Canonical, Headers, Kept as KeptTable, Receipts, Transactions,
@@ -40,6 +40,11 @@ impl BlockReads for StorageWriter {
         let body = view.get::<Bodies>(hash).map_err(store_error)?;
         let receipts = view.get::<Receipts>(hash).map_err(store_error)?;
         let id = BlockId::new(number, hash);
+        let oldest = self.shared.oldest_block.load(Relaxed);
+        // Genesis has an empty body, and is never pruned.
+        if body.is_none() && number < oldest {
+            return Err(storage::Error::Pruned { number, oldest });
+        }
         Ok(body.zip(receipts).map(|(body, receipts)| BlockRecord { id, header, body, receipts }))
     }
 

@@ -22,38 +22,44 @@ use tandem_proto::storage::Forkchoice;
 /// Maximum number of trie diffs kept for blocks whose commit is still on its way.
 const EARLY_MAX: usize = 64;
 
+/// Process that computed a trie diff.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Origin {
+    /// This one: storage-writer itself, or workers that run beside it.
+    #[default]
+    Here,
+    /// Another one, which may have a damaged memory or another version of the code.
+    Elsewhere,
+}
+
 /// Parts of one block's trie diff that were handed over or computed.
 #[derive(Clone, Default, Debug)]
 pub struct TrieParts {
     shards: ShardSet,
     parts: Vec<Arc<TrieDiff>>,
-    /// Whether this process computed them, up to the root in the block's header.
-    is_own: bool,
+    origin: Origin,
 }
 
 impl TrieParts {
-    /// Creates parts from a single diff of all shards.
+    /// Creates parts from a single diff of all shards, which storage-writer computed.
     pub fn whole(diff: Arc<TrieDiff>) -> Self {
-        Self { shards: ShardSet::ALL, parts: vec![diff], is_own: false }
+        Self { shards: ShardSet::ALL, parts: vec![diff], origin: Origin::Here }
     }
 
-    /// Creates parts from a diff of all shards that this process computed, and whose root is that in
-    /// the block's header.
-    pub fn own(diff: Arc<TrieDiff>) -> Self {
-        Self { shards: ShardSet::ALL, parts: vec![diff], is_own: true }
-    }
-
-    /// Returns whether no node of the parts needs a check: the root was computed from them.
-    pub fn is_own(&self) -> bool {
-        self.is_own
+    /// Returns `Here` if this process computed all parts.
+    pub fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Adds the diff of some shards. A diff without a new shard is ignored, because all diffs of a
     /// block's shard are equal.
-    pub fn add(&mut self, shards: ShardSet, diff: Arc<TrieDiff>) {
+    pub fn add(&mut self, shards: ShardSet, diff: Arc<TrieDiff>, origin: Origin) {
         if !self.shards.contains_all(shards) {
             self.shards = self.shards.union(shards);
             self.parts.push(diff);
+            if origin == Origin::Elsewhere {
+                self.origin = origin;
+            }
         }
     }
 
@@ -154,7 +160,7 @@ pub struct Chain {
     path: VecDeque<B256>,
     /// Height up to which the base moves.
     goal: BlockNumber,
-    early: VecDeque<(B256, ShardSet, Arc<TrieDiff>)>,
+    early: VecDeque<(B256, ShardSet, Arc<TrieDiff>, Origin)>,
     added: u64,
     memory_bytes: u64,
     disk_bytes: u64,
@@ -234,9 +240,9 @@ impl Chain {
     /// Adds a block, with the trie diffs that arrived before it.
     pub fn insert(&mut self, mut block: Pending) {
         let hash = block.id.hash;
-        self.early.retain(|(early, shards, diff)| {
+        self.early.retain(|(early, shards, diff, origin)| {
             if *early == hash {
-                block.trie.add(*shards, diff.clone());
+                block.trie.add(*shards, diff.clone(), *origin);
             }
             *early != hash
         });
@@ -269,14 +275,14 @@ impl Chain {
     /// Adds a part of a block's trie diff. A part for an unknown block is kept for a while, because
     /// the commit may arrive later by another way. The oldest of these parts give way to newer
     /// ones.
-    pub fn add_trie(&mut self, hash: B256, shards: ShardSet, diff: Arc<TrieDiff>) {
-        if self.change(&hash, |block| block.trie.add(shards, diff.clone())).is_some() {
+    pub fn add_trie(&mut self, hash: B256, shards: ShardSet, diff: Arc<TrieDiff>, origin: Origin) {
+        if self.change(&hash, |block| block.trie.add(shards, diff.clone(), origin)).is_some() {
             return;
         }
         if self.early.len() == EARLY_MAX {
             self.early.pop_front();
         }
-        self.early.push_back((hash, shards, diff));
+        self.early.push_back((hash, shards, diff, origin));
     }
 
     /// Replaces all known parts of a block's trie diff.

@@ -68,7 +68,7 @@ impl CheckedWrites for StorageWriter {
         )?;
         let mut state = shared.state.lock();
         for part in tries.parts {
-            state.chain.set_trie(&id.hash, TrieParts::own(part));
+            state.chain.set_trie(&id.hash, TrieParts::whole(part));
         }
         state.chain.set_proven(&id.hash);
         Ok(CheckedCommit::Committed(diff_kept))

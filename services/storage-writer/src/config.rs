@@ -8,6 +8,20 @@ use std::{
 /// Number of blocks whose access lists EIP-7928 wants to be served: 3,533 epochs of 32 slots.
 const ACCESS_LIST_BLOCKS: u64 = 3_533 * 32;
 
+/// Blocks whose bodies and receipts are kept (EIP-4444). All headers are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum History {
+    /// All blocks.
+    #[default]
+    All,
+    /// Blocks since the merge: those with proof of work lose theirs.
+    Merge,
+    /// This many blocks of the base, and at least those for which there are reverse diffs or state
+    /// diffs.
+    Blocks(u64),
+}
+
 /// Settings of storage-writer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -29,6 +43,9 @@ pub struct Config {
     /// Blocks of the base whose state diffs are kept for followers. A follower that is further behind
     /// downloads the state. Blocks with an access list need no diff: their lists serve.
     pub feed_blocks: u64,
+    /// Blocks whose bodies and receipts are kept. Lowering it removes those of older blocks in the
+    /// background; raising it brings none back.
+    pub history: History,
     /// Number of followers that may read the feed at the same time; 0 to give it to none.
     pub feed_readers_max: usize,
     /// Maximum bytes of state diffs and trie diffs of pending blocks in memory. Above it, diffs of
@@ -76,6 +93,7 @@ impl Config {
             reverse_diff_blocks: 10_000,
             access_list_blocks: ACCESS_LIST_BLOCKS,
             feed_blocks: 4096,
+            history: History::All,
             feed_readers_max: 16,
             pending_memory_bytes_max: 512 << 20,
             side_branch_bytes_max: 4 << 30,

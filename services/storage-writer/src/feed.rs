@@ -195,6 +195,11 @@ fn read(
     with_changes: bool,
 ) -> Result<FeedBlock> {
     let absent = |what: &str| Error::absent(format!("{what} of block {id}"));
+    let pruned_below = crate::meta::oldest_block(view)?;
+    if id.number < pruned_below {
+        let (at, oldest) = (id.number.saturating_sub(1), pruned_below - 1);
+        return Err(storage::Error::TooFarBehind { at, oldest });
+    }
     let header = view.get::<Headers>(id.hash).map_err(Error::from)?;
     let (_, header) = header.ok_or_else(|| absent("header"))?;
     let body = view.get::<Bodies>(id.hash).map_err(Error::from)?;
@@ -250,5 +255,6 @@ fn oldest(view: &View<'_>) -> Result<BlockNumber, Error> {
     let list = first(view.cursor::<AccessLists>(&[]).entry()?.map(|(key, _)| key));
     let base = crate::meta::base(view)?.number;
     let lowest = diff.into_iter().chain(list).min().unwrap_or(base + 1);
+    let lowest = lowest.max(crate::meta::oldest_block(view)?);
     Ok(lowest.saturating_sub(1).min(base))
 }

@@ -50,6 +50,7 @@ mod grant;
 pub mod grpc;
 mod heal;
 mod health;
+mod history;
 mod init;
 mod kept;
 mod load;
@@ -58,6 +59,7 @@ mod meta;
 pub mod metrics;
 mod node_runs;
 mod overlay;
+mod own_workers;
 mod persist;
 mod ranges;
 mod rebuild;
@@ -74,12 +76,13 @@ pub use checkpoint::{
     CHECKPOINT_FOLDER, DatabaseSubject, StateBlock, checkpoint_path, database_subject,
     make_checkpoint, remove_checkpoint, seal_checkpoint,
 };
-pub use config::{Config, database_path, restore_path};
+pub use config::{Config, History, database_path, restore_path};
 pub use error::Error;
 pub use genesis::{Entry as GenesisEntry, GenesisFile, read as read_genesis};
 pub use init::{Initialized, Progress, has_database, init, init_copy, remove_database};
 pub use maintenance::{compact_tables, copy_database, table_names, table_shapes};
 pub use metrics::describe_all as describe_metrics;
+pub use own_workers::OwnWorkers;
 pub use service::{Deps, StorageWriter};
 pub use state_load::{ShardLoad, StateLoad, load_plan};
 pub use tandem_store::{Compaction, MARK_FILE, SCHEMA_VERSION, Sorter, TableShape};

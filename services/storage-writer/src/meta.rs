@@ -1,7 +1,7 @@
 //! Single records of the meta table.
 
 use crate::{Error, codec, grant::Grant};
-use tandem_primitives::{B256, BlockId, Bytes};
+use tandem_primitives::{B256, BlockId, BlockNumber, Bytes};
 use tandem_proto::storage::Forkchoice;
 use tandem_store::{Batch, View, tables::Meta};
 
@@ -14,6 +14,7 @@ const EPOCH: &str = "epoch";
 const GRANT: &str = "grant";
 const DOWNLOAD: &str = "download";
 const STATE_LOAD: &str = "state_load";
+const OLDEST_BLOCK: &str = "oldest_block";
 
 fn required<T>(
     view: &View<'_>,
@@ -82,6 +83,22 @@ pub fn state_load(view: &View<'_>) -> Result<Option<Bytes>, Error> {
 
 pub fn put_state_load(batch: &mut Batch<'_>, record: &[u8]) {
     batch.put::<Meta>(STATE_LOAD, record);
+}
+
+/// Returns the height from which on all blocks of the base have bodies and receipts.
+pub fn oldest_block(view: &View<'_>) -> Result<BlockNumber, Error> {
+    match view.get::<Meta>(OLDEST_BLOCK)? {
+        // A database that never lost one.
+        None => Ok(genesis(view)?.id.number),
+        Some(bytes) => match bytes.as_ref().try_into() {
+            Ok(bytes) => Ok(u64::from_be_bytes(bytes)),
+            Err(_) => Err(Error::Damaged(format!("malformed record {OLDEST_BLOCK}"))),
+        },
+    }
+}
+
+pub fn put_oldest_block(batch: &mut Batch<'_>, number: BlockNumber) {
+    batch.put::<Meta>(OLDEST_BLOCK, &number.to_be_bytes());
 }
 
 /// Chain that the database was made for.

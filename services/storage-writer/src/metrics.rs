@@ -33,6 +33,8 @@ pub const PENDING_BYTES: &str = "tandem_storage_writer_pending_bytes";
 pub const BRANCHES_DROPPED: &str = "tandem_storage_writer_side_branches_dropped_total";
 /// Counter: trie diffs that had to be computed here.
 pub const TRIE_DIFFS_RECOMPUTED: &str = "tandem_storage_writer_trie_diffs_recomputed_total";
+/// Gauge: height from which on all blocks have bodies and receipts.
+pub const OLDEST_BLOCK: &str = "tandem_storage_writer_oldest_block";
 /// Counter: trie diffs that were handed over and did not fit their block.
 pub const TRIE_DIFFS_REFUSED: &str = "tandem_storage_writer_trie_diffs_refused_total";
 /// Histogram: checking the nodes of one block's trie diff before they enter the base.
@@ -116,6 +118,7 @@ pub fn describe() {
     let text = "side branches dropped because all of them together took too many bytes";
     describe_counter!(BRANCHES_DROPPED, text);
     describe_counter!(TRIE_DIFFS_RECOMPUTED, "trie diffs computed by storage-writer itself");
+    describe_gauge!(OLDEST_BLOCK, "height from which on all blocks have bodies and receipts");
     describe_counter!(TRIE_DIFFS_REFUSED, "trie diffs handed over with a wrong root or node");
     describe_counter!(TRIES_REBUILT, "damaged parts of the tries rebuilt from the flat state");
     describe_counter!(EPOCHS_GRANTED, "times that the right to write was granted to an executor");

@@ -52,7 +52,7 @@ pub struct Persister {
     /// Height below which no access list is left; one above the base when there is none.
     oldest_list: BlockNumber,
     /// Height below which no state diff is left; one above the base when there is none.
-    oldest_diff: BlockNumber,
+    pub(crate) oldest_diff: BlockNumber,
 }
 
 /// Guard that tells waiting callers when the thread ends, however it ends.
@@ -197,6 +197,7 @@ impl Persister {
         let Some(block) = block else {
             self.shared.progress.notify_all();
             self.prune();
+            self.prune_history(true);
             return;
         };
         let id = block.id;
@@ -221,6 +222,7 @@ impl Persister {
         if !failed {
             ::metrics::histogram!(metrics::PERSIST_SECONDS).record(started.elapsed());
             self.moved(id);
+            self.prune_history(false);
         }
     }
 

@@ -1,7 +1,7 @@
 use crate::{
     Config, Error,
     acknowledged::Acknowledged,
-    chain::Pending,
+    chain::{Origin, Pending},
     codec::{PendingRecord, encode_kept},
     config::{database_path, refuse_half_restored},
     feed::FeedThreads,
@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -111,6 +111,8 @@ impl StorageWriter {
         let kept = Kept::load(&store)?;
         let acknowledged = Acknowledged::open(&store, &chain, &config)?;
         let is_downloading = meta::download(&store.view())?.is_some();
+        let oldest_block = meta::oldest_block(&store.view())?;
+        ::metrics::gauge!(metrics::OLDEST_BLOCK).set(oldest_block as f64);
         info!(
             base = %chain.base(), head = %chain.forkchoice().head, pending = chain.len(),
             "database opened"
@@ -128,6 +130,7 @@ impl StorageWriter {
             progress: Condvar::new(),
             replay: Mutex::new(None),
             mended: Mutex::new(None),
+            oldest_block: AtomicU64::new(oldest_block),
             is_downloading: AtomicBool::new(is_downloading),
             built: Mutex::default(),
             stored_codes: Mutex::default(),
@@ -322,6 +325,7 @@ impl BaseReads for StorageWriter {
             base: state.chain.base(),
             forkchoice: state.chain.forkchoice(),
             writes_fail: self.shared.store.is_failing(),
+            oldest_block: self.shared.oldest_block.load(Ordering::Relaxed),
         })
     }
 
@@ -391,7 +395,7 @@ impl TrieStorage for StorageWriter {
     }
 
     fn put_trie_diff(&self, block: B256, shards: ShardSet, diff: Arc<TrieDiff>) -> Result<()> {
-        self.shared.state.lock().chain.add_trie(block, shards, diff);
+        self.shared.state.lock().chain.add_trie(block, shards, diff, Origin::Elsewhere);
         Ok(())
     }
 }

@@ -69,6 +69,8 @@ pub struct Shared {
     /// Base at which rebuilding all tries did not help. Locked while the base is changed or its
     /// tries are mended, and before `replay` and `state`.
     pub mended: Mutex<Option<B256>>,
+    /// Height from which on all blocks have bodies and receipts.
+    pub oldest_block: AtomicU64,
     /// Whether a state is being downloaded, so that there is none now.
     pub is_downloading: AtomicBool,
     /// Tries of the downloaded state, `None` when parts came since.

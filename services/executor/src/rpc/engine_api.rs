@@ -8,7 +8,7 @@ use super::engine_types::{
 use super::eth::eth_methods_of;
 use super::get_blob_cells::{self, CellIndices};
 use super::get_blobs::{Service, Version, check_count};
-use super::get_payload::{GetPayloadJson, PayloadIdJson, check_get_payload, unknown_payload};
+use super::get_payload::{self, PayloadIdJson, check_get_payload, unknown_payload};
 use super::hex::{Hex, Quantity};
 use super::policies::policy_methods;
 use super::pool::Lane;
@@ -26,6 +26,7 @@ use tandem_chain::{ChainSpec, Fork};
 use tandem_http::{Answer, Methods, Params, Streamed, off_reactor, required, to_result};
 use tandem_http::{RpcError, code};
 use tandem_proto::blob_validator::{self, StoredBlob};
+use tandem_proto::storage;
 use tracing::{debug, warn};
 
 /// Methods listed by `engine_exchangeCapabilities`, except itself, as specified.
@@ -97,7 +98,7 @@ pub fn engine_methods(engine: &Handle, client: ClientInfo) -> Methods {
         ("engine_getPayloadV6", 6),
     ] {
         let engine = engine.clone();
-        methods.add(name, move |params| get_payload(engine.clone(), version, params));
+        methods.add_streaming(name, move |params| get_payload(engine.clone(), version, params));
     }
     for (name, version) in [
         ("engine_getBlobsV1", Version::V1),
@@ -218,18 +219,13 @@ async fn start_build(
     Ok(Some(engine.start_build(head, attributes).0.into()))
 }
 
-async fn get_payload(engine: Handle, version: u8, params: Params) -> Answer {
+async fn get_payload(engine: Handle, version: u8, params: Params) -> Streamed {
     let (id,) = params.decode::<(Option<PayloadIdJson>,)>()?;
     let id = required(id, 0)?;
     let built = engine.get_payload(id.into()).await.map_err(engine_error)?;
     let built = built.ok_or_else(|| unknown_payload(id))?;
     check_get_payload(version, built.fork)?;
-    // Many transactions and blobs are megabytes.
-    off_reactor(move || match version {
-        1 => to_result(&built.payload),
-        _ => to_result(&GetPayloadJson::new(version, &built)),
-    })
-    .await
+    get_payload::answer(version, built).await
 }
 
 async fn get_blobs(engine: Handle, version: Version, params: Params) -> Streamed {
@@ -320,7 +316,12 @@ fn check_body_count(count: u64) -> Result<(), RpcError> {
 
 fn bodies(chain: &Chain, version: u8, tags: impl Iterator<Item = BlockTag>) -> Answer {
     let body = |tag| -> Result<_, Error> {
-        let Some(block) = chain.block(tag)? else { return Ok(None) };
+        let block = match chain.block(tag) {
+            // A body that is not kept any more is null (EIP-4444).
+            Err(Error::Storage(storage::Error::Pruned { .. })) => None,
+            found => found?,
+        };
+        let Some(block) = block else { return Ok(None) };
         let list = match version >= 2 && block.header.block_access_list_hash.is_some() {
             true => chain.access_list(BlockTag::Hash(block.id.hash))?,
             false => None,

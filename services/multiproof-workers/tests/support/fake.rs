@@ -125,7 +125,14 @@ impl BaseReads for Fake {
     fn checkpoint(&self) -> Result<Checkpoint> {
         let (genesis, base) = (BlockId::default(), self.base());
         let forkchoice = Forkchoice::default();
-        Ok(Checkpoint { genesis, genesis_json: "{}".into(), base, forkchoice, writes_fail: false })
+        Ok(Checkpoint {
+            genesis,
+            genesis_json: "{}".into(),
+            base,
+            forkchoice,
+            writes_fail: false,
+            oldest_block: 0,
+        })
     }
 
     fn read_state(&self, _: &ReadState) -> Result<StateValues> {

@@ -140,7 +140,7 @@ fn side_branches_give_up_their_memory_first() {
     diff.push(NodeChange { owner: None, path: &[1], rlp: Some(&[1; 500]) });
     let diff = Arc::new(diff);
     for id in [id(13, 0), id(12, 1), id(13, 1)] {
-        chain.add_trie(id.hash, ShardSet::ALL, diff.clone());
+        chain.add_trie(id.hash, ShardSet::ALL, diff.clone(), Origin::Elsewhere);
     }
     let (_, before) = chain.bytes();
     let one = diff.byte_len() as u64;
@@ -164,11 +164,12 @@ fn parts_of_a_trie_diff_make_a_whole_in_any_order_also_before_their_block() {
     let mut chain = chain();
     let late = block(id(15, 0), id(14, 0));
     let hash = late.id.hash;
-    chain.add_trie(hash, ShardSet::from_bits(0xff00), part(8));
+    chain.add_trie(hash, ShardSet::from_bits(0xff00), part(8), Origin::Elsewhere);
     assert_eq!(chain.merged_trie(&hash), None);
     chain.insert(late);
-    chain.add_trie(hash, ShardSet::from_bits(0xff00), part(8));
+    chain.add_trie(hash, ShardSet::from_bits(0xff00), part(8), Origin::Elsewhere);
     assert_eq!(chain.merged_trie(&hash), None);
-    chain.add_trie(hash, ShardSet::from_bits(0x00ff), part(0));
+    chain.add_trie(hash, ShardSet::from_bits(0x00ff), part(0), Origin::Here);
+    assert_eq!(chain.get(&hash).unwrap().trie.origin(), Origin::Elsewhere, "one part is enough");
     assert_eq!(chain.merged_trie(&hash).unwrap().len(), 2);
 }

@@ -62,6 +62,9 @@ fn record_faults(view: &View<'_>, block: &BlockId) -> Result<Vec<String>, Error>
             }
         }
     }
+    if block.number < meta::oldest_block(view)? {
+        return Ok(faults);
+    }
     if view.get::<Bodies>(block.hash)?.is_none() {
         faults.push("its body is missing".to_owned());
     }

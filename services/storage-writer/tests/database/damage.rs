@@ -12,7 +12,9 @@ use tandem_primitives::{
 use tandem_proto::storage::{
     BaseReads, Block, BlockWrites, Epoch, Forkchoice, TrieStorage, WriteLease,
 };
-use tandem_storage_writer::{Config, Deps, Difference, NodeFault, StorageWriter, repair, verify};
+use tandem_storage_writer::{
+    Config, Deps, Difference, NodeFault, OwnWorkers, StorageWriter, repair, verify,
+};
 use tandem_store::{
     Durability, Options, Store,
     tables::{AccountTrie, Canonical, StorageTrie, Transactions},
@@ -93,6 +95,31 @@ fn new_chain_at(datadir: &Path) -> Chain {
     Chain { parent, world, random: Random(7) }
 }
 
+/// Returns the diff with one node below the tops missing or changed, `None` if it has none there.
+fn with_a_wrong_node(right: &TrieDiff, missing: bool, random: &mut Random) -> Option<TrieDiff> {
+    let below: Vec<usize> = (0..right.len())
+        .filter(|&at| {
+            let change = right.get(at).unwrap();
+            change.rlp.is_some() && (change.owner.is_some() || change.path.len() > 1)
+        })
+        .collect();
+    let target = (!below.is_empty()).then(|| *random.pick(&below))?;
+    let mut wrong = TrieDiff::default();
+    wrong.wiped.clone_from(&right.wiped);
+    for (at, mut change) in right.iter().enumerate() {
+        let mut other = change.rlp.unwrap_or_default().to_vec();
+        if at == target {
+            if missing {
+                continue;
+            }
+            *other.last_mut().unwrap() ^= 1;
+            change.rlp = Some(&other);
+        }
+        wrong.push(change);
+    }
+    Some(wrong)
+}
+
 /// A node that gets diffs with one wrong node ends with the same contents as an honest one.
 #[test]
 fn a_wrong_node_below_the_tops_never_enters_the_base() {
@@ -105,28 +132,10 @@ fn a_wrong_node_below_the_tops_never_enters_the_base() {
         let block = if number % 10 == 0 { chain.everything() } else { chain.random_block() };
         honest.writer.commit(honest.epoch, block.clone()).unwrap();
         let right = honest.writer.trie_diff(block.id.hash).unwrap().unwrap();
-        let below: Vec<usize> = (0..right.len())
-            .filter(|&at| {
-                let change = right.get(at).unwrap();
-                change.rlp.is_some() && (change.owner.is_some() || change.path.len() > 1)
-            })
-            .collect();
-        let mut handed = TrieDiff::default();
-        handed.wiped.clone_from(&right.wiped);
-        let target = (!below.is_empty()).then(|| *random.pick(&below));
-        for (at, mut change) in right.iter().enumerate() {
-            let mut other = change.rlp.unwrap_or_default().to_vec();
-            if Some(at) == target {
-                wrong += 1;
-                if number % 2 == 0 {
-                    continue;
-                }
-                *other.last_mut().unwrap() ^= 1;
-                change.rlp = Some(&other);
-            }
-            handed.push(change);
-        }
-        victim.writer.put_trie_diff(block.id.hash, ShardSet::ALL, Arc::new(handed)).unwrap();
+        let handed = with_a_wrong_node(&right, number % 2 == 0, &mut random);
+        wrong += usize::from(handed.is_some());
+        let handed = handed.map_or(right, Arc::new);
+        victim.writer.put_trie_diff(block.id.hash, ShardSet::ALL, handed).unwrap();
         honest.head(&block);
         victim.head(&block);
     }
@@ -140,6 +149,32 @@ fn a_wrong_node_below_the_tops_never_enters_the_base() {
         (report.base, report.account_nodes, report.storage_nodes)
     };
     assert_eq!(nodes(&honest), nodes(&victim));
+}
+
+/// Diffs of workers in the same process have all their nodes checked at each 64th block.
+#[test]
+fn a_wrong_node_of_own_workers_is_found_at_the_next_checked_block() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut chain = new_chain_at(a.path());
+    new_chain(b.path());
+    let (honest, victim) = (Node::open(a.path()), Node::open(b.path()));
+    let own = OwnWorkers(victim.writer.clone());
+    let mut random = Random(5);
+    for number in 1..=65 {
+        let block = if number == 64 { chain.everything() } else { chain.random_block() };
+        honest.writer.commit(honest.epoch, block.clone()).unwrap();
+        let mut handed = honest.writer.trie_diff(block.id.hash).unwrap().unwrap();
+        if number == 64 {
+            handed = Arc::new(with_a_wrong_node(&handed, false, &mut random).unwrap());
+        }
+        own.put_trie_diff(block.id.hash, ShardSet::ALL, handed).unwrap();
+        honest.head(&block);
+        victim.head(&block);
+    }
+    for node in [&honest, &victim] {
+        node.wait_for_base(64);
+        assert_eq!(node.writer.verify().unwrap().first_difference, None);
+    }
 }
 
 fn open_store(datadir: &Path) -> Store {

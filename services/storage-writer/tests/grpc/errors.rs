@@ -26,6 +26,7 @@ fn every_error_arrives_as_it_is_from_every_call() {
         (Error::Unproven { held: 1 }, Code::PermissionDenied),
         (Error::UnknownBlock(hash), Code::NotFound),
         (Error::RewindTooDeep { to: 1, oldest: 2 }, Code::OutOfRange),
+        (Error::Pruned { number: 1, oldest: 2 }, Code::OutOfRange),
         (Error::Store("corrupt".into()), Code::Internal),
         (Error::Unavailable("stopping".into()), Code::Unavailable),
         (Error::Refused("block 1 is canonical".into()), Code::InvalidArgument),

@@ -103,6 +103,7 @@ impl BaseReads for Scripted {
             base: base(),
             forkchoice,
             writes_fail: false,
+            oldest_block: 0,
         })
     }
 

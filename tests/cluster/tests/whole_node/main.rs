@@ -29,6 +29,7 @@ mod reorgs;
 mod rpc_calls;
 mod rpc_history;
 mod rpc_proofs;
+mod rpc_pruned;
 mod sessions;
 mod snap;
 mod sync;

@@ -146,13 +146,14 @@ pub fn forkchoice() -> impl Strategy<Value = Forkchoice> {
 }
 
 pub fn checkpoint() -> impl Strategy<Value = Checkpoint> {
-    (block_id(), ".{0,40}", block_id(), forkchoice(), any::<bool>()).prop_map(
-        |(genesis, genesis_json, base, forkchoice, writes_fail)| Checkpoint {
+    (block_id(), ".{0,40}", block_id(), forkchoice(), any::<(bool, u64)>()).prop_map(
+        |(genesis, genesis_json, base, forkchoice, (writes_fail, oldest_block))| Checkpoint {
             genesis,
             genesis_json: genesis_json.into(),
             base,
             forkchoice,
             writes_fail,
+            oldest_block,
         },
     )
 }
@@ -184,6 +185,7 @@ pub fn storage_error() -> impl Strategy<Value = storage::Error> {
         any::<u64>().prop_map(|held| Error::Unproven { held }),
         hash().prop_map(Error::UnknownBlock),
         any::<[u64; 2]>().prop_map(|[to, oldest]| Error::RewindTooDeep { to, oldest }),
+        any::<[u64; 2]>().prop_map(|[number, oldest]| Error::Pruned { number, oldest }),
         ".{0,200}".prop_map(Error::Store),
         ".{0,200}".prop_map(Error::Unavailable),
         ".{0,200}".prop_map(Error::Refused),

@@ -27,6 +27,7 @@ use tandem_http::RpcError;
 use tandem_http::usage::{Cut, Running};
 use tandem_http::{Answer, Methods, Params, Positional};
 use tandem_primitives::BlockId;
+use tandem_proto::storage;
 use tandem_proto::tx_pool::TxPoolApi;
 use tracing::warn;
 
@@ -178,6 +179,7 @@ fn known<T>(result: Result<Option<T>, Error>) -> Result<Option<T>, RpcError> {
 /// Converts a read error to an error object.
 fn read_error(error: Error) -> RpcError {
     match &error {
+        Error::Storage(storage::Error::Pruned { .. }) => return pruned_history(),
         Error::StateUnavailable(_)
         | Error::UnknownBlock
         | Error::InvalidCall(_)
@@ -186,6 +188,11 @@ fn read_error(error: Error) -> RpcError {
         _ => warn!(%error, "read failed"),
     }
     RpcError::server(error)
+}
+
+/// Reports history that is not kept any more (EIP-4444; execution-apis, error group `4444`).
+fn pruned_history() -> RpcError {
+    RpcError::new(4444, "Pruned history unavailable")
 }
 
 /// Reports an invalid signature in a stored block, which validation should have excluded.
