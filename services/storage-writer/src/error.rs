@@ -44,6 +44,9 @@ pub enum Error {
         /// The lost writes.
         loss: Box<Loss>,
     },
+    /// The settings of the published feed are wrong.
+    #[error("storage_writer.feed: {0}")]
+    FeedConfig(String),
     /// The genesis file is invalid.
     #[error("genesis: {0}")]
     Genesis(String),

@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::{Request, Streaming};
 
 /// Messages that wait for the reader.
-const MESSAGES_MAX: usize = 2;
+pub(crate) const MESSAGES_MAX: usize = 2;
 
 impl FeedSource for Client {
     fn follow(&self, request: FollowRequest) -> Result<Box<dyn FeedStream>> {
@@ -54,11 +54,11 @@ async fn read(
     }
 }
 
-/// Feed of a storage-writer in another process.
-struct RemoteFeed {
-    messages: mpsc::Receiver<Result<FeedMessage>>,
-    runtime: Handle,
-    _task: AbortOnDropHandle<()>,
+/// Feed whose messages a task takes.
+pub(crate) struct RemoteFeed {
+    pub messages: mpsc::Receiver<Result<FeedMessage>>,
+    pub runtime: Handle,
+    pub _task: AbortOnDropHandle<()>,
 }
 
 impl FeedStream for RemoteFeed {
