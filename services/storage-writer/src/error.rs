@@ -118,7 +118,8 @@ impl Error {
             Self::Trie(_) | Self::Absent { .. } | Self::Damaged(_) | Self::StateRoot { .. } => true,
             Self::Store(error) => error.is_damage(),
             Self::LostBlocks { .. } => true,
-            Self::Genesis(_)
+            Self::FeedConfig(_)
+            | Self::Genesis(_)
             | Self::OtherGenesis { .. }
             | Self::IsCopy { .. }
             | Self::OtherLoad { .. }

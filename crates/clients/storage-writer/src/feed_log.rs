@@ -61,8 +61,7 @@ impl FeedSource for LoggedFeed {
             decoder: FeedDecoder::default(),
             sender,
         };
-        let task = AbortOnDropHandle::new(self.runtime.spawn(reader.run()));
-        Ok(Box::new(RemoteFeed { messages, runtime: self.runtime.clone(), _task: task }))
+        Ok(Box::new(RemoteFeed::run(messages, &self.runtime, reader.run())))
     }
 }
 
@@ -233,7 +232,11 @@ impl Reader {
             None => return Ok(None),
             Some(FeedMessage::Status(_)) => self.at,
             Some(FeedMessage::Resume(block)) => *block,
-            Some(FeedMessage::Block(block)) if block.id.number == self.at.number + 1 => block.id,
+            Some(FeedMessage::Block(block))
+                if block.id.number.checked_sub(1) == Some(self.at.number) =>
+            {
+                block.id
+            }
             Some(FeedMessage::Block(_)) => BlockId::default(),
         };
         if stands != note.at {

@@ -10,6 +10,9 @@ use tandem_proto::feed_log::{FEED_STREAM, feed_subject};
 /// Smallest limit on the bytes of a stream: a large block must fit beside others.
 const BYTES_MIN: u64 = 128 << 20;
 
+/// Longest wait of a forkchoice that can be configured. A consensus client gives up long before.
+const ACK_WAIT_MS_MAX: u64 = 60_000;
+
 /// Stream to which the feed is published.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -87,6 +90,12 @@ impl FeedConfig {
             let replicas = self.replicas;
             return refuse(format!("invalid value {replicas} for `replicas`; expected 1, 3 or 5"));
         }
+        if !(1..=ACK_WAIT_MS_MAX).contains(&self.ack_wait_ms) {
+            let wait = self.ack_wait_ms;
+            return refuse(format!(
+                "invalid value {wait} for `ack_wait_ms`; expected 1 to {ACK_WAIT_MS_MAX}"
+            ));
+        }
         if self.bytes_max < BYTES_MIN {
             let bytes = self.bytes_max;
             return refuse(format!(
@@ -119,6 +128,7 @@ mod tests {
         for (wrong, text) in [
             (FeedConfig { acks: FeedAcks::Stream, ..FeedConfig::default() }, "needs `stream"),
             (FeedConfig { replicas: 2, ..good.clone() }, "invalid value 2 for `replicas`"),
+            (FeedConfig { ack_wait_ms: 0, ..good.clone() }, "invalid value 0 for `ack_wait_ms`"),
             (FeedConfig { bytes_max: 1, ..good }, "invalid value 1 for `bytes_max`"),
         ] {
             let error = wrong.check().unwrap_err().to_string();

@@ -171,7 +171,7 @@ impl Turn<'_> {
         let id = block.id;
         let part_bytes = self.log.payload_bytes_max().min(PAYLOAD_BYTES_MAX);
         // The message has a few bytes around the part.
-        let mut parts = FeedParts::of_bytes(block, part_bytes - 64).peekable();
+        let mut parts = FeedParts::of_bytes(block, part_bytes.saturating_sub(64)).peekable();
         while let Some(part) = parts.next() {
             let is_last = parts.peek().is_none();
             let at = if is_last { id } else { self.at };

@@ -79,8 +79,9 @@ fn a_leader_whose_publisher_is_fenced_acknowledges_nothing() {
     until_acknowledged(&old);
     old.try_grow().unwrap();
     let config = published(&directory.path().join("new"), 1);
-    let mut new = Leader::start(config, 13, &second, &runtime);
+    let mut new = Leader::unpublished(config, 13);
     new.grow(1);
+    new.publish(&second, &runtime);
     eventually("the turn of the new one", || {
         (contents(&server, &runtime).turns == 2).then_some(())
     });

@@ -50,7 +50,7 @@ pub fn bus(servers: &[&NatsServer], runtime: &Runtime) -> Bus {
 /// Leader, whose publisher ends with it.
 pub struct Leader {
     pub writer: Arc<StorageWriter>,
-    _publisher: FeedPublisher,
+    publisher: Option<FeedPublisher>,
     epoch: Epoch,
     random: Random,
     /// Blocks and the states after them, from genesis to the head.
@@ -62,32 +62,40 @@ pub struct Leader {
 impl Leader {
     /// Starts over a new database. Leaders with the same seed make the same blocks.
     pub fn start(config: Config, seed: u64, bus: &Bus, runtime: &Runtime) -> Self {
-        let genesis = new_database(&config.datadir);
-        Self::over(config, vec![genesis], Random(seed), bus, runtime)
+        let mut leader = Self::unpublished(config, seed);
+        leader.publish(bus, runtime);
+        leader
     }
 
-    fn over(
-        config: Config,
-        chain: Vec<(BlockId, World)>,
-        random: Random,
-        bus: &Bus,
-        runtime: &Runtime,
-    ) -> Self {
+    /// Starts over a new database, without a publisher so far.
+    pub fn unpublished(config: Config, seed: u64) -> Self {
+        let genesis = new_database(&config.datadir);
+        Self::over(config, vec![genesis], Random(seed))
+    }
+
+    fn over(config: Config, chain: Vec<(BlockId, World)>, random: Random) -> Self {
         let writer = StorageWriter::start(config, Deps::default()).unwrap();
-        let publisher = FeedPublisher::start(&writer, bus, runtime.handle()).unwrap().unwrap();
         let epoch = writer.acquire_epoch("leader").unwrap();
-        Self { writer, _publisher: publisher, epoch, random, chain, transaction_bytes: 160 }
+        Self { writer, publisher: None, epoch, random, chain, transaction_bytes: 160 }
+    }
+
+    /// Starts to publish.
+    pub fn publish(&mut self, bus: &Bus, runtime: &Runtime) {
+        self.publisher = FeedPublisher::start(&self.writer, bus, runtime.handle()).unwrap();
+        assert!(self.publisher.is_some());
     }
 
     /// Ends the process, as far as that goes, and starts another one over the same database.
     pub fn restart(self, config: Config, bus: &Bus, runtime: &Runtime) -> Self {
-        let Self { writer, _publisher, random, chain, .. } = self;
-        drop(_publisher);
+        let Self { writer, publisher, random, chain, .. } = self;
+        drop(publisher);
         writer.stop();
         let gone = Arc::downgrade(&writer);
         drop(writer);
         eventually("the end of storage-writer", || gone.upgrade().is_none().then_some(()));
-        Self::over(config, chain, random, bus, runtime)
+        let mut leader = Self::over(config, chain, random);
+        leader.publish(bus, runtime);
+        leader
     }
 
     pub fn head(&self) -> BlockId {

@@ -6,8 +6,8 @@ use async_nats::jetstream::{
     stream::{Info, Stream},
 };
 use std::collections::BTreeMap;
-use tandem_bus_tests::NatsServer;
-use tandem_primitives::BlockId;
+use tandem_bus_tests::{NatsServer, eventually};
+use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
     convert::FeedDecoder,
     feed::FeedMessage,
@@ -56,8 +56,8 @@ pub struct Contents {
     pub at: BlockId,
     /// Number of the last turn.
     pub term: u64,
-    /// Times that each block occurs.
-    pub blocks: BTreeMap<BlockId, u64>,
+    /// Times that each block occurs, by hash.
+    pub blocks: BTreeMap<B256, u64>,
     /// Number of turns, messages, and messages that bring a part of a block only.
     pub turns: u64,
     pub messages: u64,
@@ -92,11 +92,19 @@ pub fn contents(server: &NatsServer, runtime: &Runtime) -> Contents {
                 Some(FeedMessage::Block(block)) => {
                     assert_eq!(block.id.number, contents.at.number + 1);
                     contents.at = block.id;
-                    *contents.blocks.entry(block.id).or_default() += 1;
+                    *contents.blocks.entry(block.id.hash).or_default() += 1;
                 }
             }
             assert_eq!(note.at, contents.at, "message {sequence}");
         }
         contents
     })
+}
+
+/// Waits until a reader of the whole stream stands at this block.
+pub fn wait_for(server: &NatsServer, block: BlockId, runtime: &Runtime) {
+    eventually("the block at the end of the stream", || {
+        runtime.block_on(Stored::open(server))?;
+        (contents(server, runtime).at == block).then_some(())
+    });
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     leader::{Leader, bus, pass, published},
-    stored::{Stored, contents},
+    stored::{Stored, contents, wait_for},
 };
 use prost::Message;
 use tandem_bus_tests::{NatsServer, eventually};
@@ -13,14 +13,6 @@ use tandem_proto::{
 };
 use tokio::runtime::Runtime;
 
-/// Waits until the stream ends at the leader's head.
-fn wait_for_head(server: &NatsServer, leader: &Leader, runtime: &Runtime) {
-    eventually("the head in the stream", || {
-        runtime.block_on(Stored::open(server))?;
-        (contents(server, runtime).at == leader.head()).then_some(())
-    });
-}
-
 #[test]
 fn each_block_is_in_the_stream_once_through_restarts_of_the_leader_and_of_the_server() {
     let Some(mut server) = NatsServer::start() else { return };
@@ -28,20 +20,21 @@ fn each_block_is_in_the_stream_once_through_restarts_of_the_leader_and_of_the_se
     let config = published(directory.path(), 1);
     let bus = bus(&[&server], &runtime);
     let mut leader = Leader::start(config.clone(), 1, &bus, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     leader.grow(12);
-    wait_for_head(&server, &leader, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     let mut leader = leader.restart(config, &bus, &runtime);
     leader.grow(7);
-    wait_for_head(&server, &leader, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     server.kill();
     leader.grow(9);
     server.restart();
     leader.grow(1);
-    wait_for_head(&server, &leader, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     let found = contents(&server, &runtime);
     assert_eq!(found.blocks.len(), 29, "all blocks from genesis on");
     assert!(found.blocks.values().all(|times| *times == 1), "{found:?}");
-    assert!(leader.chain[1..].iter().all(|(id, _)| found.blocks.contains_key(id)));
+    assert!(leader.chain[1..].iter().all(|(id, _)| found.blocks.contains_key(&id.hash)));
     assert!(found.turns >= 3, "{found:?}");
 }
 
@@ -51,13 +44,14 @@ fn a_reorg_is_in_the_stream_as_a_step_back() {
     let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
     let bus = bus(&[&server], &runtime);
     let mut leader = Leader::start(published(directory.path(), 1), 2, &bus, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     leader.grow(6);
-    wait_for_head(&server, &leader, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     let left = leader.head();
     leader.reorg(2);
-    wait_for_head(&server, &leader, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     let found = contents(&server, &runtime);
-    assert_eq!(found.blocks.get(&left), Some(&1), "it was canonical");
+    assert_eq!(found.blocks.get(&left.hash), Some(&1), "it was canonical");
     assert_eq!(found.blocks.len(), 9);
 }
 
@@ -69,10 +63,12 @@ fn of_two_publishers_the_older_one_gives_up() {
     let config = |name: &str| published(&directory.path().join(name), 1);
     // The same seed, so both have the same chain.
     let mut old = Leader::start(config("old"), 3, &first, &runtime);
+    wait_for(&server, old.head(), &runtime);
     old.grow(5);
-    wait_for_head(&server, &old, &runtime);
-    let mut new = Leader::start(config("new"), 3, &second, &runtime);
+    wait_for(&server, old.head(), &runtime);
+    let mut new = Leader::unpublished(config("new"), 3);
     new.grow(5);
+    new.publish(&second, &runtime);
     assert_eq!(old.head(), new.head());
     // Its turn has begun.
     eventually("the turn of the new one", || {
@@ -83,7 +79,7 @@ fn of_two_publishers_the_older_one_gives_up() {
     let found = contents(&server, &runtime);
     assert_eq!((found.at, found.turns), (new.head(), 2), "the old one is fenced");
     new.grow(2);
-    wait_for_head(&server, &new, &runtime);
+    wait_for(&server, new.head(), &runtime);
     let found = contents(&server, &runtime);
     assert_eq!(found.blocks.len(), 7);
     assert!(found.blocks.values().all(|times| *times == 1), "{found:?}");
@@ -98,8 +94,9 @@ fn a_block_above_the_size_of_a_message_comes_in_parts() {
     let config = published(directory.path(), 1);
     let mut leader = Leader::start(config.clone(), 4, &bus, &runtime);
     leader.transaction_bytes = 100_000;
+    wait_for(&server, leader.head(), &runtime);
     leader.grow(4);
-    wait_for_head(&server, &leader, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     let found = contents(&server, &runtime);
     assert_eq!(found.blocks.len(), 4);
     assert!(found.parts >= 4 * 3, "{found:?}");
@@ -113,7 +110,7 @@ fn a_block_above_the_size_of_a_message_comes_in_parts() {
     });
     let mut leader = leader.restart(config, &bus, &runtime);
     leader.grow(2);
-    wait_for_head(&server, &leader, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     let found = contents(&server, &runtime);
     assert_eq!(found.blocks.len(), 6);
     assert!(found.blocks.values().all(|times| *times == 1), "{found:?}");

@@ -2,7 +2,7 @@
 
 use crate::{
     leader::{Copy, Leader, bus, new_database, pass, published, stream},
-    stored::{Stored, contents},
+    stored::{Stored, wait_for},
 };
 use std::{net::SocketAddr, sync::Arc};
 use tandem_bus_tests::{NatsServer, eventually};
@@ -50,6 +50,7 @@ fn a_follower_of_the_stream_alone_has_the_head_through_reorgs_and_restarts() {
     let config = published(&theirs, 1);
     let leaders_bus = bus(&[&server], &runtime);
     let mut leader = Leader::start(config.clone(), 6, &leaders_bus, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     leader.grow(40);
     new_database(&own);
     let copys_bus = bus(&[&server], &runtime);
@@ -88,12 +89,10 @@ fn a_follower_has_the_record_of_a_leader_that_is_gone() {
     let (theirs, own) = (directory.path().join("leader"), directory.path().join("copy"));
     let leaders_bus = bus(&[&server], &runtime);
     let mut leader = Leader::start(published(&theirs, 1), 7, &leaders_bus, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     leader.grow(30);
     let head = leader.head();
-    eventually("the head in the stream", || {
-        runtime.block_on(Stored::open(&server))?;
-        (contents(&server, &runtime).at == head).then_some(())
-    });
+    wait_for(&server, head, &runtime);
     drop(leader);
     drop(leaders_bus);
     std::fs::remove_dir_all(&theirs).unwrap();
@@ -111,6 +110,7 @@ fn the_stream_and_the_leader_stand_in_for_each_other() {
     let leaders_bus = bus(&[&server], &runtime);
     let mut leader = Leader::start(published(&theirs, 1), 8, &leaders_bus, &runtime);
     let host = Host::start(&leader.writer, &runtime);
+    wait_for(&server, leader.head(), &runtime);
     leader.grow(5);
     new_database(&own);
     let copys_bus = bus(&[&server], &runtime);
@@ -124,9 +124,7 @@ fn the_stream_and_the_leader_stand_in_for_each_other() {
     copy.stop();
     // A hole, which only the leader can fill: the stream has lost what the follower needs next.
     leader.grow(4);
-    eventually("the head in the stream", || {
-        (contents(&server, &runtime).at == leader.head()).then_some(())
-    });
+    wait_for(&server, leader.head(), &runtime);
     runtime.block_on(async { Stored::open(&server).await.unwrap().purge().await });
     leader.grow(3);
     let host = Host::start(&leader.writer, &runtime);
@@ -146,10 +144,7 @@ fn a_follower_without_the_blocks_in_between_waits_and_says_so() {
     let mut leader = Leader::start(published(&theirs, 1), 9, &leaders_bus, &runtime);
     leader.grow(5);
     let (genesis, _) = new_database(&own);
-    eventually("the head in the stream", || {
-        runtime.block_on(Stored::open(&server))?;
-        (contents(&server, &runtime).at == leader.head()).then_some(())
-    });
+    wait_for(&server, leader.head(), &runtime);
     runtime.block_on(async { Stored::open(&server).await.unwrap().purge().await });
     leader.grow(2);
     let copy = Copy::start(&own, vec![stream(&bus(&[&server], &runtime), &runtime)]);
