@@ -6,12 +6,14 @@ use crate::{
 };
 use std::{path::PathBuf, process::ExitCode};
 use tandem_cluster::role;
+use tandem_proto::feed_log::JETSTREAM;
 
 /// Options of `tandem follower`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The storage-writer to follow, such as http://10.0.0.7:9600; may be given several times, or with
-    /// commas between them. Another one is followed when the first is out of reach or lies
+    /// commas between them. Another one is followed when the first is out of reach or lies. `jetstream`
+    /// is the stream in NATS to which a leader publishes its blocks
     #[arg(long = "leader", value_name = "URL", value_delimiter = ',', required = true)]
     leaders: Vec<String>,
     /// Directory for the copy. Without a database, one is made with the leader's genesis
@@ -29,7 +31,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.http.apply(&mut config.executor);
     let http = args.http.address();
     let leaders = args.leaders;
-    let calls = leaders.clone();
+    let calls: Vec<String> =
+        leaders.iter().filter(|leader| *leader != JETSTREAM).cloned().collect();
     args.service.calling(calls).run(config, async move |process, config| {
         role::follower(process, config, http, &leaders, client_info()).await
     })

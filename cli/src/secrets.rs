@@ -12,7 +12,7 @@ use std::{
 use tandem_auth::{Secret, create_private};
 
 /// Users of NATS: the services, and people.
-const NATS_USERS: [&str; 9] = [
+const NATS_USERS: [&str; 10] = [
     "discovery",
     "peer-table",
     "peer-sessions",
@@ -21,6 +21,7 @@ const NATS_USERS: [&str; 9] = [
     "executor",
     "multiproof-workers",
     "storage-writer",
+    "follower",
     "operator",
 ];
 

@@ -25,6 +25,7 @@ pub mod discovery;
 pub mod event;
 pub mod exchange;
 pub mod feed;
+pub mod feed_log;
 pub mod limits;
 pub mod multiproof;
 pub mod peer_sessions;

@@ -62,7 +62,8 @@ pub enum Error {
         /// Oldest block with a body.
         oldest: BlockNumber,
     },
-    /// The database failed or contains invalid data. The text says where.
+    /// The database failed or contains invalid data, or the stream of the feed did not acknowledge a
+    /// forkchoice that waits for it. The text says which.
     #[error("{0}")]
     Store(String),
     /// The service is stopping or unreachable, the base moved in every attempt at a read in parts,

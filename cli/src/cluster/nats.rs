@@ -78,7 +78,7 @@ pub fn role(
     let (store, users) = (store.display().to_string(), &DEPLOYED[users..]);
     let config = format!(
         "listen: \"127.0.0.1:{port}\"\n\
-         jetstream {{ store_dir: {store:?}, max_memory_store: 16MB, max_file_store: 64MB }}\n\
+         jetstream {{ store_dir: {store:?}, max_memory_store: 16MB, max_file_store: 2GB }}\n\
          {variables}{users}"
     );
     secrets::replace(&file, &config)?;

@@ -95,12 +95,19 @@ impl TryFrom<v1::FeedBlock> for FeedBlock {
 #[derive(Debug)]
 pub struct FeedParts {
     rest: Option<Bytes>,
+    part_bytes: usize,
 }
 
 impl FeedParts {
     /// Encodes a block.
     pub fn new(block: FeedBlock) -> Self {
-        Self { rest: Some(v1::FeedBlock::from(block).encode_to_vec().into()) }
+        Self::of_bytes(block, FEED_PART_BYTES)
+    }
+
+    /// Encodes a block in parts of this size at most, for a carrier of smaller messages.
+    pub fn of_bytes(block: FeedBlock, part_bytes: usize) -> Self {
+        let part_bytes = part_bytes.clamp(1, FEED_PART_BYTES);
+        Self { rest: Some(v1::FeedBlock::from(block).encode_to_vec().into()), part_bytes }
     }
 }
 
@@ -109,7 +116,7 @@ impl Iterator for FeedParts {
 
     fn next(&mut self) -> Option<v1::FollowResponse> {
         let mut rest = self.rest.take()?;
-        let data = rest.split_to(rest.len().min(FEED_PART_BYTES));
+        let data = rest.split_to(rest.len().min(self.part_bytes));
         let left = rest.len() as u64;
         if left > 0 {
             self.rest = Some(rest);
@@ -127,6 +134,15 @@ pub struct FeedDecoder {
 }
 
 impl FeedDecoder {
+    /// Takes the next message in its encoding, as [`Self::take`] does.
+    ///
+    /// # Errors
+    /// As for [`Self::take`].
+    pub fn take_encoded(&mut self, message: Bytes) -> Result<Option<FeedMessage>, ConvertError> {
+        let wire = v1::FollowResponse::decode(message).map_err(|_| Reason::Malformed);
+        self.take(wire.at("follow")?)
+    }
+
     /// Takes the next message. Returns `None` when a block continues in the message after it.
     ///
     /// # Errors

@@ -60,6 +60,15 @@ pub enum Error {
     /// The chain's genesis cannot be understood.
     #[error(transparent)]
     Genesis(#[from] tandem_chain::GenesisError),
+    /// The feed is to be published to NATS by a node in one process, which has no connection to it.
+    #[error(
+        "`storage_writer.feed.stream` needs NATS, which a node in one process does not use: run \
+         storage-writer in a process of its own"
+    )]
+    FeedInNode,
+    /// A follower is to read the stream, but has no NATS.
+    #[error("the leader `jetstream` needs NATS: give its addresses with --nats")]
+    NoNats,
     /// The address of a service to call is invalid.
     #[error(transparent)]
     Endpoint(#[from] tandem_rpc::EndpointError),
@@ -175,6 +184,9 @@ impl Cluster {
         let on_persisted = persisted(bus.clone());
         let policies = LivePolicies::new(config.policies);
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
+        if config.storage_writer.feed.is_published() {
+            return Err(Error::FeedInNode);
+        }
         let storage = open(config.storage_writer, deps)?;
         require_storage(&process, &storage);
         let api: Arc<dyn StorageApi> = storage.clone();

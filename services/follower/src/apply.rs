@@ -6,7 +6,7 @@ use crate::{
     diagnose::describe,
     known::known,
     metrics as names,
-    service::{FollowerStorage, Shared},
+    service::{FollowerStorage, Leader, Shared},
 };
 use metrics::{counter, gauge, histogram};
 use std::{
@@ -15,7 +15,7 @@ use std::{
 };
 use tandem_primitives::BlockId;
 use tandem_proto::{
-    feed::{CheckedCommit, FeedBlock, FeedMessage, FeedStatus, FollowRequest, LeaderApi},
+    feed::{CheckedCommit, FeedBlock, FeedMessage, FeedStatus, FollowRequest},
     storage::{BlockRef, Epoch, Forkchoice},
 };
 use tracing::{debug, info};
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Follower of one leader.
 pub struct Applier<'a> {
     shared: &'a Shared,
-    leader: &'a dyn LeaderApi,
+    leader: &'a Leader,
     storage: Arc<dyn FollowerStorage>,
     epoch: Epoch,
     /// Newest stored block of the leader's chain.
@@ -44,7 +44,7 @@ impl<'a> Applier<'a> {
     ///
     /// # Errors
     /// [`Error::Own`].
-    pub fn new(shared: &'a Shared, leader: &'a dyn LeaderApi, epoch: Epoch) -> Result<Self, Error> {
+    pub fn new(shared: &'a Shared, leader: &'a Leader, epoch: Epoch) -> Result<Self, Error> {
         let storage = shared.storage.clone();
         let chosen = storage.checkpoint().map_err(Error::Own)?.forkchoice;
         shared.status.set_head(chosen.head);
@@ -59,7 +59,7 @@ impl<'a> Applier<'a> {
     pub fn run(&mut self) -> Result<(), Error> {
         let known = known(&*self.storage, self.at).map_err(Error::Own)?;
         let request = FollowRequest { known, without_changes_to: 0 };
-        let mut feed = self.leader.follow(request).map_err(Error::of_leader)?;
+        let mut feed = self.leader.feed.follow(request).map_err(Error::of_leader)?;
         let silence = Duration::from_secs(self.shared.config.silence_seconds_max);
         let mut heard = Instant::now();
         loop {
@@ -142,7 +142,7 @@ impl<'a> Applier<'a> {
         let diff = match committed {
             CheckedCommit::Committed(diff) => diff,
             CheckedCommit::Refused(wrong) => {
-                return Err(Error::block(id, describe(self.leader, &wrong)));
+                return Err(Error::block(id, describe(self.leader.api.as_deref(), &wrong)));
             }
         };
         self.shared.view.stored(id, header.parent_hash, &rlp, diff);

@@ -12,10 +12,10 @@ use tandem_proto::{
 const ANSWER_BYTES: u64 = 1 << 10;
 
 /// Describes a wrong root, with the shards that differ if the leader has the root node.
-pub fn describe(leader: &dyn LeaderApi, wrong: &WrongRoot) -> String {
+pub fn describe(leader: Option<&dyn LeaderApi>, wrong: &WrongRoot) -> String {
     let WrongRoot { header, computed, shards, .. } = wrong;
     let text = format!("state root {computed}, its header has {header}");
-    match root_children(leader, *header) {
+    match leader.and_then(|leader| root_children(leader, *header)) {
         None => text,
         Some(children) => {
             let differ = (0..16).filter(|shard| children[*shard] != shards[*shard]);

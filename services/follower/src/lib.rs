@@ -12,8 +12,9 @@
 //!   Body and receipts are compared with the roots in the header.
 //! * **What is trusted.** The leader chooses the chain, as its consensus client does. Everything
 //!   about a block follows from its header.
-//! * **Inputs.** Feeds of one or several leaders ([`LeaderApi`]), one at a time. **Outputs.** Commits
-//!   and forkchoices to [`FollowerStorage`], and the same to a [`ChainView`] for readers.
+//! * **Inputs.** Feeds of one or several leaders ([`LeaderApi`]), one at a time. One of them may be a
+//!   copy of the feed in a stream, which has the last blocks and no state. **Outputs.** Commits and
+//!   forkchoices to [`FollowerStorage`], and the same to a [`ChainView`] for readers.
 //! * **Faults.** A lost leader is asked again after a pause that grows, or another one is asked. A
 //!   leader whose block is refused is not asked again; when no other is left, the process stops with a
 //!   message that names the block and the shards. Nothing of a refused block is stored.

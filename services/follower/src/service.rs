@@ -7,8 +7,8 @@ use metrics::counter;
 use std::{io, sync::Arc, time::Duration};
 use tandem_actor::Running;
 use tandem_proto::{
-    feed::{CheckedWrites, LeaderApi},
-    storage::{Epoch, StateDownloads, StorageApi},
+    feed::{CheckedWrites, FeedSource, LeaderApi},
+    storage::{self, Epoch, StateDownloads, StorageApi},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -18,13 +18,27 @@ pub trait FollowerStorage: StorageApi + CheckedWrites + StateDownloads {}
 
 impl<T: StorageApi + CheckedWrites + StateDownloads> FollowerStorage for T {}
 
-/// Leader with its name for the log.
+/// Source of a leader's feed, with its name for the log.
 #[derive(Clone)]
 pub struct Leader {
-    /// Address of the leader.
+    /// Address of the leader, or name of the stream.
     pub name: String,
-    /// Its calls.
-    pub api: Arc<dyn LeaderApi>,
+    /// Its feed.
+    pub feed: Arc<dyn FeedSource>,
+    /// Its other calls. `None` for a copy of the feed in a stream, which has no state to give.
+    pub api: Option<Arc<dyn LeaderApi>>,
+}
+
+impl Leader {
+    /// Makes a leader that answers calls.
+    pub fn new(name: impl Into<String>, api: Arc<dyn LeaderApi>) -> Self {
+        Self { name: name.into(), feed: api.clone(), api: Some(api) }
+    }
+
+    /// Makes a source of blocks alone.
+    pub fn feed_only(name: impl Into<String>, feed: Arc<dyn FeedSource>) -> Self {
+        Self { name: name.into(), feed, api: None }
+    }
 }
 
 /// Dependencies of a follower.
@@ -135,22 +149,28 @@ fn follow(shared: &Shared, leaders: &[Leader], epoch: Epoch) -> Result<(), Error
 
 /// Follows a leader until it is lost or refused. Downloads a first state if that is necessary.
 fn follow_one(shared: &Shared, leader: &Leader, epoch: Epoch) -> Result<(), Error> {
-    let api = &*leader.api;
-    let theirs = api.checkpoint().map_err(Error::of_leader)?.genesis;
     let own = shared.storage.checkpoint().map_err(Error::Own)?;
+    let is_downloading = shared.storage.download_progress().map_err(Error::Own)?.is_some();
+    let Some(api) = leader.api.as_deref() else {
+        if is_downloading {
+            let text = "a state is being downloaded, which only another leader has".to_owned();
+            return Err(Error::Lost(storage::Error::Unavailable(text)));
+        }
+        return Applier::new(shared, leader, epoch)?.run();
+    };
+    let theirs = api.checkpoint().map_err(Error::of_leader)?.genesis;
     if theirs != own.genesis {
         let text = format!("its genesis block is {theirs}, here it is {}", own.genesis);
         return Err(Error::Refused(text));
     }
-    let is_downloading = shared.storage.download_progress().map_err(Error::Own)?.is_some();
     if is_downloading {
         download(shared, api)?;
     }
     let is_new = own.base == own.genesis && own.forkchoice.head == own.genesis;
-    match Applier::new(shared, api, epoch)?.run() {
+    match Applier::new(shared, leader, epoch)?.run() {
         Err(Error::TooFarBehind { .. }) if is_new && !is_downloading => {
             download(shared, api)?;
-            Applier::new(shared, api, epoch)?.run()
+            Applier::new(shared, leader, epoch)?.run()
         }
         ended => ended,
     }

@@ -1,4 +1,4 @@
-use crate::{Error, chain::Limits};
+use crate::{Error, chain::Limits, feed_stream::FeedConfig};
 use serde::{Deserialize, Serialize};
 use std::{
     net::SocketAddr,
@@ -78,6 +78,8 @@ pub struct Config {
     /// Address at which `tandem node` offers storage-writer over gRPC to followers and operators. `None`:
     /// it is not offered. `tandem storage-writer` has a flag for its own.
     pub grpc_addr: Option<SocketAddr>,
+    /// Stream of NATS to which the feed is published.
+    pub feed: FeedConfig,
     /// Tuning of the database.
     pub store: tandem_store::Options,
 }
@@ -105,6 +107,7 @@ impl Config {
             trie_read_delay_micros: 0,
             accept_lost_blocks: false,
             grpc_addr: None,
+            feed: FeedConfig::default(),
             store: tandem_store::Options::default(),
         }
     }

@@ -44,6 +44,9 @@ pub enum Error {
         /// The lost writes.
         loss: Box<Loss>,
     },
+    /// The settings of the published feed are wrong.
+    #[error("storage_writer.feed: {0}")]
+    FeedConfig(String),
     /// The genesis file is invalid.
     #[error("genesis: {0}")]
     Genesis(String),
@@ -115,7 +118,8 @@ impl Error {
             Self::Trie(_) | Self::Absent { .. } | Self::Damaged(_) | Self::StateRoot { .. } => true,
             Self::Store(error) => error.is_damage(),
             Self::LostBlocks { .. } => true,
-            Self::Genesis(_)
+            Self::FeedConfig(_)
+            | Self::Genesis(_)
             | Self::OtherGenesis { .. }
             | Self::IsCopy { .. }
             | Self::OtherLoad { .. }

@@ -51,7 +51,9 @@ impl FeedThreads {
     /// When the operating system cannot create a thread.
     pub fn start(shared: &Arc<Shared>, running: &Running) -> io::Result<Self> {
         let (questions, asked) = bounded(QUESTIONS_MAX);
-        let threads = THREADS.min(shared.config.feed_readers_max);
+        let readers =
+            shared.config.feed_readers_max + usize::from(shared.config.feed.is_published());
+        let threads = THREADS.min(readers);
         for number in 0..threads {
             let (shared, asked) = (shared.clone(), asked.clone());
             running.spawn(&format!("feed-{number}"), move || {

@@ -8,7 +8,8 @@
 //! thread against one snapshot of the database. A commit writes the pending record on the caller's
 //! thread. All changes of the base run on one persist thread, a block at a time. Each block is one
 //! atomic batch together with the new P. **Output** is the callback of [`Deps`] for
-//! `chain.persisted`.
+//! `chain.persisted`. The feed of canonical blocks goes to followers, and to a stream of NATS if
+//! `feed.stream` says so.
 //!
 //! **Overload.** A forkchoice waits while the base lags more than `backlog_blocks_max` blocks
 //! behind its goal. When side branches take too many bytes, the branch with the oldest tip is
@@ -45,6 +46,7 @@ mod diff_check;
 mod download;
 mod error;
 mod feed;
+mod feed_stream;
 mod genesis;
 mod grant;
 pub mod grpc;
@@ -78,6 +80,7 @@ pub use checkpoint::{
 };
 pub use config::{Config, History, database_path, restore_path};
 pub use error::Error;
+pub use feed_stream::{FeedAcks, FeedConfig, FeedPublisher, FeedStream};
 pub use genesis::{Entry as GenesisEntry, GenesisFile, read as read_genesis};
 pub use init::{Initialized, Progress, has_database, init, init_copy, remove_database};
 pub use maintenance::{compact_tables, copy_database, table_names, table_shapes};

@@ -83,6 +83,45 @@ pub const FEED_READERS: &str = "tandem_storage_writer_feed_readers";
 /// Counter: blocks sent to followers.
 pub const FEED_BLOCKS: &str = "tandem_storage_writer_feed_blocks_total";
 
+/// Counter: blocks that the stream of NATS has acknowledged.
+pub const STREAM_BLOCKS: &str = "tandem_storage_writer_stream_blocks_total";
+/// Counter: bytes of messages that the stream has acknowledged.
+pub const STREAM_BYTES: &str = "tandem_storage_writer_stream_bytes_total";
+/// Gauge: blocks from the newest acknowledged one to the head.
+pub const STREAM_LAG_BLOCKS: &str = "tandem_storage_writer_stream_lag_blocks";
+/// Gauge: time since which the stream has not had the head.
+pub const STREAM_LAG_MILLISECONDS: &str = "tandem_storage_writer_stream_lag_milliseconds";
+/// Counter: times that publishing had to begin again, by reason.
+pub const STREAM_FAILURES: &str = "tandem_storage_writer_stream_failures_total";
+/// Counter: times that the stream went on at the base.
+pub const STREAM_HOLES: &str = "tandem_storage_writer_stream_holes_total";
+/// Gauge: whether another publisher took over.
+pub const STREAM_FENCED: &str = "tandem_storage_writer_stream_fenced";
+/// Histogram: wait of a forkchoice for the stream.
+pub const STREAM_WAIT_SECONDS: &str = "tandem_storage_writer_stream_wait_seconds";
+/// Counter: forkchoices that failed because the stream did not acknowledge them in time.
+pub const STREAM_ACKS_MISSED: &str = "tandem_storage_writer_stream_acks_missed_total";
+
+/// Describes the metrics of the published feed.
+fn describe_stream() {
+    describe_counter!(STREAM_BLOCKS, Unit::Count, "blocks that the stream acknowledged");
+    describe_counter!(STREAM_BYTES, Unit::Bytes, "messages that the stream acknowledged");
+    let text = "blocks from the newest that the stream acknowledged to the head";
+    describe_gauge!(STREAM_LAG_BLOCKS, Unit::Count, text);
+    let text = "time since which the stream has not had the head, 0 while it has";
+    describe_gauge!(STREAM_LAG_MILLISECONDS, Unit::Milliseconds, text);
+    let text = "times that publishing to the stream had to begin again, by reason";
+    describe_counter!(STREAM_FAILURES, Unit::Count, text);
+    let text = "times that the stream went on at the base, and left out blocks";
+    describe_counter!(STREAM_HOLES, Unit::Count, text);
+    describe_gauge!(STREAM_FENCED, "1 once another publisher took over");
+    describe_histogram!(STREAM_WAIT_SECONDS, Unit::Seconds, "wait of a forkchoice for the stream");
+    let text = "forkchoices that failed because the stream did not acknowledge them in time";
+    describe_counter!(STREAM_ACKS_MISSED, Unit::Count, text);
+    // Starts at zero, so that the first one shows as a rise.
+    counter!(STREAM_ACKS_MISSED).increment(0);
+}
+
 /// Describes the metrics of a server.
 pub fn describe_server() {
     describe_gauge!(CALLS, Unit::Count, "calls of other processes that run or wait, by lane");
@@ -128,6 +167,7 @@ pub fn describe() {
     describe_gauge!(LOST_BLOCKS, "heights whose blocks were gone at the start");
     let text = "whether the record of what was acknowledged was missing at the start";
     describe_gauge!(MARK_MISSING, text);
+    describe_stream();
     describe_database();
 }
 

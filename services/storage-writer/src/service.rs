@@ -5,6 +5,7 @@ use crate::{
     codec::{PendingRecord, encode_kept},
     config::{database_path, refuse_half_restored},
     feed::FeedThreads,
+    feed_stream::StreamAcks,
     grant::Grant,
     kept::Kept,
     load::{drop_unproven, load},
@@ -76,7 +77,7 @@ fn delay(micros: u64, reads: usize) {
 /// next start reads the log.
 pub struct StorageWriter {
     pub(crate) shared: Arc<Shared>,
-    genesis: BlockId,
+    pub(crate) genesis: BlockId,
     genesis_json: Arc<str>,
     is_copy: bool,
     /// Held for reading during each fenced write, so that a grant comes after all older writes.
@@ -107,6 +108,7 @@ impl StorageWriter {
     /// Loads the contents of a store and starts the persist thread.
     pub(crate) fn start_over(store: Store, config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         metrics::describe();
+        config.feed.check()?;
         let (genesis, chain, grant) = load(&store, &config.limits())?;
         let kept = Kept::load(&store)?;
         let acknowledged = Acknowledged::open(&store, &chain, &config)?;
@@ -135,6 +137,7 @@ impl StorageWriter {
             built: Mutex::default(),
             stored_codes: Mutex::default(),
             forkchoices: watch::Sender::default(),
+            stream_acks: StreamAcks::default(),
         });
         let suspects = shared.state.lock().chain.unproven();
         drop_unproven(&shared, suspects)?;
@@ -245,6 +248,14 @@ impl StorageWriter {
         drop(state);
         shared.forkchoices.send_modify(|changes| *changes += 1);
         Ok(None)
+    }
+
+    /// Waits until the stream has the forkchoice, if the settings say so. A newer forkchoice, which
+    /// another call made meanwhile, is as good.
+    fn wait_for_stream(&self) -> Result<()> {
+        let Some(wait) = self.shared.config.feed.ack_wait() else { return Ok(()) };
+        let change = *self.shared.forkchoices.borrow();
+        self.shared.stream_acks.wait_for(change, wait)
     }
 
     /// Waits until the base is not too far behind, for at most [`BASE_WAIT_MAX`].
@@ -518,6 +529,7 @@ impl BlockWrites for StorageWriter {
             }
             self.mailbox.send(Message::Advance).map_err(|_| stopped())?;
         }
+        self.wait_for_stream()?;
         self.wait_for_base()?;
         ::metrics::histogram!(metrics::CANONICALIZE_SECONDS).record(started.elapsed());
         Ok(self.shared.state.lock().chain.goal())

@@ -13,6 +13,7 @@ use crate::{
     chain::{Ancestor, Chain, Pending, TrieParts},
     codec::PendingRecord,
     diff_check::{Extent, verify_handed_over},
+    feed_stream::StreamAcks,
     heal,
     kept::Kept,
     metrics,
@@ -79,6 +80,8 @@ pub struct Shared {
     pub stored_codes: Mutex<HashSet<B256>>,
     /// Counts the changes of the forkchoice, for readers of the feed.
     pub forkchoices: watch::Sender<u64>,
+    /// What the stream of the feed has acknowledged.
+    pub stream_acks: StreamAcks,
 }
 
 /// Place where a block's branch meets the base's chain.

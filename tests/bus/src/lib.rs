@@ -29,6 +29,8 @@ pub struct NatsServer {
     folder: TempDir,
     port: u16,
     monitor: u16,
+    /// Name in a cluster.
+    name: Option<String>,
     /// Whether the server has JetStream, from the next start on.
     pub jetstream: bool,
     /// Additional lines for its configuration file, such as `authorization { … }`, from the next
@@ -60,7 +62,38 @@ impl NatsServer {
         };
         let port = free_port();
         let (folder, config) = (tempfile::tempdir().unwrap(), String::new());
-        Some(Self { binary, child: None, folder, port, monitor: 0, jetstream: true, config })
+        Some(Self {
+            binary,
+            child: None,
+            folder,
+            port,
+            monitor: 0,
+            name: None,
+            jetstream: true,
+            config,
+        })
+    }
+
+    /// Starts a cluster of this many servers, which keep copies of each other's streams. They may need
+    /// a few seconds until they agree on a leader.
+    pub fn start_cluster(servers: u16) -> Option<Vec<Self>> {
+        let routes: Vec<u16> = (0..servers).map(|_| free_port()).collect();
+        let urls: Vec<String> =
+            routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
+        let start = |(number, port): (usize, &u16)| {
+            let (name, routes) = (format!("n{number}"), urls.join(", "));
+            let mut server = Self::start_with(&format!(
+                "server_name: {name}\ncluster {{ name: c, listen: \"127.0.0.1:{port}\", routes: [{routes}] }}"
+            ))?;
+            server.name = Some(name);
+            Some(server)
+        };
+        routes.iter().enumerate().map(start).collect()
+    }
+
+    /// Returns the name of the server in its cluster.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Starts or restarts the server on its port and over its store, and waits until it listens.

@@ -13,6 +13,7 @@ use tandem_proto::event::{
     BLOBS_VALIDATED, CHAIN_EXECUTED, CHAIN_HEAD, CHAIN_PERSISTED, PEERS_DISCOVERED, PEERS_TARGET,
     POLICIES_KEY, SETTINGS_BUCKET, TRACES_SLOW, WORKERS_ALIVE,
 };
+use tandem_proto::feed_log::FEED_ALIVE;
 use tokio::{task::block_in_place, time::timeout};
 
 /// Subject of one worker.
@@ -20,7 +21,10 @@ const W1_ALIVE: &str = "workers.alive.w1";
 /// Subject of another worker.
 const W2_ALIVE: &str = "workers.alive.w2";
 
-const SUBJECTS: [&str; 9] = [
+/// Subject of the blocks of one chain.
+const BLOCKS: &str = "feed.blocks.0123";
+
+const SUBJECTS: [&str; 11] = [
     CHAIN_EXECUTED,
     CHAIN_HEAD,
     CHAIN_PERSISTED,
@@ -30,6 +34,8 @@ const SUBJECTS: [&str; 9] = [
     W1_ALIVE,
     W2_ALIVE,
     TRACES_SLOW,
+    FEED_ALIVE,
+    BLOCKS,
 ];
 
 /// Returns the subjects that the tests subscribe to, including the wildcard for all workers.
@@ -47,16 +53,30 @@ const READ: [&str; 2] =
 /// Subjects that creating the bucket needs.
 const MAKE: [&str; 2] = ["$JS.API.INFO", "$JS.API.STREAM.CREATE.KV_tandem"];
 
+/// Subjects that the publisher of blocks needs, and those that a reader needs.
+const FEED: [&str; 4] = [
+    "$JS.API.STREAM.INFO.tandem_feed",
+    "$JS.API.DIRECT.GET.tandem_feed",
+    "$JS.API.STREAM.CREATE.tandem_feed",
+    "$JS.API.STREAM.MSG.GET.tandem_feed",
+];
+
+/// Users of the stream of blocks.
+const FEED_USERS: [&str; 2] = ["storage-writer", "follower"];
+
 /// Subjects that could do harm: they make the server publish events or delete stored values.
-const HARM: [&str; 4] = [
+const HARM: [&str; 7] = [
     "$JS.API.CONSUMER.CREATE.KV_tandem.any.$KV.tandem.policies",
     "$JS.API.CONSUMER.DURABLE.CREATE.KV_tandem.any",
     "$JS.API.STREAM.DELETE.KV_tandem",
     "$JS.API.STREAM.PURGE.KV_tandem",
+    "$JS.API.CONSUMER.CREATE.tandem_feed.any",
+    "$JS.API.STREAM.DELETE.tandem_feed",
+    "$JS.API.STREAM.PURGE.tandem_feed",
 ];
 
 /// User, subjects it publishes, subjects it receives: the table in docs/ARCHITECTURE.md.
-const USERS: [(&str, &[&str], &[&str]); 9] = [
+const USERS: [(&str, &[&str], &[&str]); 10] = [
     (
         "executor",
         &[CHAIN_EXECUTED, CHAIN_HEAD, TRACES_SLOW, POLICIES, MAKE[0], MAKE[1], READ[0], READ[1]],
@@ -69,7 +89,13 @@ const USERS: [(&str, &[&str], &[&str]); 9] = [
     ),
     // From the example in the file.
     ("worker-w1", &[W1_ALIVE, READ[0], READ[1]], &[CHAIN_PERSISTED, TRACES_SLOW, POLICIES]),
-    ("storage-writer", &[CHAIN_PERSISTED], &[TRACES_SLOW]),
+    (
+        "storage-writer",
+        &[CHAIN_PERSISTED, FEED_ALIVE, BLOCKS, FEED[0], FEED[2], FEED[3]],
+        &[TRACES_SLOW],
+    ),
+    // From the example in the file.
+    ("follower", &[FEED[0], FEED[1]], &[FEED_ALIVE, TRACES_SLOW]),
     ("blob-validator", &[BLOBS_VALIDATED], &[TRACES_SLOW]),
     ("peer-table", &[PEERS_TARGET], &[PEERS_DISCOVERED, TRACES_SLOW]),
     ("peer-sessions", &[], &[CHAIN_HEAD, TRACES_SLOW]),
@@ -105,7 +131,7 @@ async fn everyone_publishes_what_is_his_to_say_and_nothing_else() {
     heard_until_last(&operator, "ready", &mut all).await;
     for (user, publishes, _) in USERS {
         let publisher = client(&server, user).await;
-        let api = READ.into_iter().chain(HARM).chain(MAKE);
+        let api = READ.into_iter().chain(HARM).chain(MAKE).chain(FEED);
         for subject in SUBJECTS.into_iter().chain(["other", POLICIES]).chain(api) {
             publisher.publish(subject, "said".into()).await.unwrap();
         }
@@ -201,7 +227,7 @@ async fn answers_to_one_user_are_heard_by_no_other() {
         let (speaker, last) = last_word(&listener, &operator, publishes).await;
         heard_until_last(speaker, last, &mut all).await;
         for (other, _, hears) in USERS {
-            let asks = hears.contains(&POLICIES);
+            let asks = hears.contains(&POLICIES) || FEED_USERS.contains(&other);
             let heard = block_in_place(|| server.subscriptions(&format!("_INBOX.{other}.any")) > 0);
             assert_eq!(heard, other == user && asks, "{user} hears answers to {other}");
         }

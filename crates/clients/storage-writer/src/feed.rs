@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::{Request, Streaming};
 
 /// Messages that wait for the reader.
-const MESSAGES_MAX: usize = 2;
+pub(crate) const MESSAGES_MAX: usize = 2;
 
 impl FeedSource for Client {
     fn follow(&self, request: FollowRequest) -> Result<Box<dyn FeedStream>> {
@@ -22,10 +22,8 @@ impl FeedSource for Client {
             Ok(calls.follow(request).await?.into_inner())
         };
         let stream = self.call(self.read("follow"), request, send)?;
-        let runtime = self.runtime().clone();
         let (sender, messages) = mpsc::channel(MESSAGES_MAX);
-        let task = AbortOnDropHandle::new(runtime.spawn(read(stream, sender)));
-        Ok(Box::new(RemoteFeed { messages, runtime, _task: task }))
+        Ok(Box::new(RemoteFeed::run(messages, self.runtime(), read(stream, sender))))
     }
 }
 
@@ -54,11 +52,24 @@ async fn read(
     }
 }
 
-/// Feed of a storage-writer in another process.
-struct RemoteFeed {
+/// Feed whose messages a task takes.
+pub(crate) struct RemoteFeed {
     messages: mpsc::Receiver<Result<FeedMessage>>,
     runtime: Handle,
     _task: AbortOnDropHandle<()>,
+}
+
+impl RemoteFeed {
+    /// Runs a task on a runtime, which sends messages to the other end of `messages`. It is aborted
+    /// with the feed.
+    pub fn run(
+        messages: mpsc::Receiver<Result<FeedMessage>>,
+        runtime: &Handle,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
+        let task = AbortOnDropHandle::new(runtime.spawn(task));
+        Self { messages, runtime: runtime.clone(), _task: task }
+    }
 }
 
 impl FeedStream for RemoteFeed {

@@ -13,6 +13,7 @@ mod client;
 mod diffs;
 mod download;
 mod feed;
+mod feed_log;
 mod lease_keeper;
 mod metrics;
 mod parts;
@@ -20,5 +21,6 @@ mod read_coalescer;
 mod remote_storage;
 
 pub use client::{Client, ClientConfig};
+pub use feed_log::LoggedFeed;
 pub use metrics::describe_metrics;
 pub use tandem_rpc::EndpointError;

@@ -5,6 +5,7 @@
 //!            │        ▲
 //!            └─► outbox ── one task ──► NATS ──► one task per subject           (Bus::connect)
 //!                    set_key ────────────┴─► key-value bucket ──► WatchedKey
+//!                    Log::append ────────┴─► stream ──► Log::read
 //! ```
 //!
 //! [`Bus::default`] is the bus of one process. [`Bus::connect`] gives the same type over NATS;
@@ -21,6 +22,8 @@
 //! dropped there too. A payload over [`PAYLOAD_BYTES_MAX`] is dropped. Events are hints (their
 //! owner has the truth), so a consumer that missed some is slower at worst. [`Stats`] and the
 //! metrics `tandem_bus_*` count the losses.
+//!
+//! **Logs** are apart from events: an append waits for its answer, and nothing of it is dropped.
 //!
 //! **Order.** A subscriber sees the messages of one publisher in the order of publication. There is
 //! no order between publishers.
@@ -48,8 +51,8 @@ pub use fanout::Subscription;
 pub use message::{Message, subject_token};
 pub use metrics::describe as describe_metrics;
 pub use nats::{
-    Entry, Error, MissingBucket, NotSet, OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX,
-    WatchedKey,
+    Append, Entry, Error, Log, LogBounds, LogError, LogMessage, LogOptions, MissingBucket, NotSet,
+    OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX, WatchedKey,
 };
 pub use stats::Stats;
 
@@ -191,6 +194,28 @@ impl Bus {
         match &self.inner.nats {
             Some(nats) => nats.set_key(bucket, key, value).await,
             None => Ok(()),
+        }
+    }
+
+    /// Opens a log: a stream of JetStream with one writer at a time. Makes it if it is missing.
+    ///
+    /// # Errors
+    /// [`LogError`]; [`LogError::NoConnection`] on a bus of one process.
+    pub async fn open_log(&self, options: &LogOptions) -> Result<Log, LogError> {
+        match &self.inner.nats {
+            Some(nats) => nats.open_log(options).await,
+            None => Err(LogError::NoConnection),
+        }
+    }
+
+    /// Opens a log that exists, to read it.
+    ///
+    /// # Errors
+    /// As for [`Self::open_log`], and [`LogError::Missing`].
+    pub async fn find_log(&self, name: &'static str, subject: String) -> Result<Log, LogError> {
+        match &self.inner.nats {
+            Some(nats) => nats.find_log(name, subject).await,
+            None => Err(LogError::NoConnection),
         }
     }
 

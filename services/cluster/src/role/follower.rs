@@ -21,10 +21,11 @@ use tandem_http::Methods;
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
 use tandem_proto::{
     access,
+    feed_log::JETSTREAM,
     storage::{self, BaseReads, BlockReads, BlockRef, Forkchoice},
 };
-use tandem_storage_writer::{StorageWriter, has_database, init_copy, remove_database};
-use tandem_storage_writer_client::{Client, ClientConfig};
+use tandem_storage_writer::{FeedConfig, StorageWriter, has_database, init_copy, remove_database};
+use tandem_storage_writer_client::{Client, ClientConfig, LoggedFeed};
 use tokio::{runtime::Handle, task::spawn_blocking};
 use tracing::{error, info, warn};
 
@@ -38,7 +39,7 @@ const OUTDATED: &str = "copy-is-outdated";
 const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts a follower of these leaders, storage-writers such as `http://10.0.0.7:9600`, with JSON-RPC
-/// at `http`. A data directory without a database gets one with the genesis of the first leader that
+/// at `http`. A leader named `jetstream` is the stream to which a leader publishes its feed. A data directory without a database gets one with the genesis of the first leader that
 /// answers. A copy that is too far behind all leaders is made anew by the next start.
 ///
 /// # Errors
@@ -59,10 +60,14 @@ pub async fn follower(
     config.storage_writer.feed_blocks = 0;
     config.storage_writer.feed_readers_max = 0;
     config.storage_writer.peer_states_max = 0;
+    config.storage_writer.feed = FeedConfig::default();
+    if leaders.iter().any(|leader| leader == JETSTREAM) && !process.bus().is_shared() {
+        return Err(Error::NoNats);
+    }
     let proof = process.identify(access::FOLLOWER, &config.tls)?;
     let listener = process.listen("http", http).await?;
     let mut clients = Vec::new();
-    for url in leaders {
+    for url in leaders.iter().filter(|leader| *leader != JETSTREAM) {
         let settings = ClientConfig { connection: proof.clone().into(), ..ClientConfig::default() };
         clients.push((url.clone(), Client::connect(url, settings, &Handle::current())?));
     }
@@ -86,12 +91,21 @@ pub async fn follower(
         Ok((storage, replica))
     });
     let (storage, replica) = opened.await?;
-    let leaders = clients.iter().map(|(name, api)| Leader { name: name.clone(), api: api.clone() });
+    let genesis = storage.checkpoint()?.genesis.hash;
+    let (bus, runtime) = (process.bus().clone(), Handle::current());
+    let source = |name: &String| match clients.iter().find(|(url, _)| url == name) {
+        Some((_, api)) => Leader::new(name, api.clone()),
+        None => {
+            let feed = LoggedFeed::new(bus.clone(), genesis, runtime.clone());
+            Leader::feed_only(name, Arc::new(feed))
+        }
+    };
+    let leaders: Vec<Leader> = leaders.iter().map(source).collect();
     let settings = config.follower.clone();
     let follower = Follower::start(
         config.follower,
         Deps {
-            leaders: leaders.collect(),
+            leaders,
             storage: storage.clone(),
             view: Arc::new(View { replica: replica.clone() }),
             fatal: process.fatal().clone(),

@@ -6,8 +6,8 @@ use std::{net::SocketAddr, sync::Arc};
 use tandem_blob_validator::BlobValidator;
 use tandem_peer_table::PeerTable;
 use tandem_proto::access;
-use tandem_storage_writer::StorageWriter;
-use tokio::task::spawn_blocking;
+use tandem_storage_writer::{FeedPublisher, StorageWriter};
+use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// Starts storage-writer on a data directory that was initialised, with its calls at `grpc`.
 ///
@@ -24,6 +24,7 @@ pub async fn storage_writer(
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
     let storage = blocking(|| Ok(StorageWriter::start(config.storage_writer, deps)?)).await?;
     require_storage(process, &storage);
+    let published = FeedPublisher::start(&storage, process.bus(), &Handle::current())?;
     let server = tandem_storage_writer::grpc::Server::new(storage.clone());
     let server = server
         .feeding(storage.clone())
@@ -32,7 +33,10 @@ pub async fn storage_writer(
         .offered_as(identity);
     process.serve(server.serve(listener, process.stopping().clone()));
     // Last handle: the database is flushed and marked as closed.
-    process.at_end(move || storage.stop());
+    process.at_end(move || {
+        drop(published);
+        storage.stop();
+    });
     process.started();
     Ok(())
 }

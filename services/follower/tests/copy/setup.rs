@@ -170,7 +170,7 @@ impl Copy {
 
 /// Returns the client of a leader, as a follower takes it.
 pub fn named(name: &str, api: Arc<dyn tandem_proto::feed::LeaderApi>) -> Leader {
-    Leader { name: name.to_owned(), api }
+    Leader::new(name, api)
 }
 
 /// Waits until a condition holds.

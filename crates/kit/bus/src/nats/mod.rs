@@ -4,6 +4,7 @@
 mod credentials;
 mod error;
 mod events;
+mod log;
 mod outbox;
 mod publish;
 mod receive;
@@ -31,6 +32,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info};
 
 pub use error::Error;
+pub use log::{Append, Log, LogBounds, LogError, LogMessage, LogOptions};
 pub use watch::{Entry, MissingBucket, NotSet, VALUE_BYTES_MAX, WatchedKey};
 
 /// Number of messages that may wait to be sent before the oldest are dropped.
@@ -202,6 +204,14 @@ impl Nats {
         watch::set(&self.client, bucket, key, value).await?;
         self.sets.send_modify(|sets| *sets += 1);
         Ok(())
+    }
+
+    pub async fn open_log(&self, options: &LogOptions) -> Result<Log, LogError> {
+        log::open(&self.client, options).await
+    }
+
+    pub async fn find_log(&self, name: &'static str, subject: String) -> Result<Log, LogError> {
+        log::find(&self.client, name, subject).await
     }
 
     pub fn is_connected(&self) -> bool {

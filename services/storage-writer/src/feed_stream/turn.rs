@@ -1,0 +1,247 @@
+//! One turn of the publisher: from the end of the stream until something fails.
+
+use super::{Failure, Publisher};
+use crate::metrics as names;
+use bytes::Bytes;
+use metrics::counter;
+use prost::Message;
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    time::{Duration, Instant},
+};
+use tandem_bus::{Append, Log, LogError, PAYLOAD_BYTES_MAX};
+use tandem_primitives::{BlockId, BlockNumber};
+use tandem_proto::{
+    convert::FeedParts,
+    feed::{FeedBlock, FeedReads, FeedStatus, FeedStep},
+    feed_log::{FEED_ALIVE, FeedNote, encode_resume, encode_status},
+    storage::{self, Forkchoice},
+};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+/// Messages that may wait for their acknowledgement.
+const UNACKED_MAX: usize = 32;
+
+/// Bytes that may wait for their acknowledgement. One message may go beyond.
+const UNACKED_BYTES_MAX: usize = 8 << 20;
+
+/// Blocks after which a reader in the middle of the stream hears where the leader stands.
+const TOLD_EVERY: u64 = 16;
+
+/// Interval at which the leader's position is said on the bus.
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+
+/// Smallest messages that the server must take: below it, a block would be too many.
+const PART_BYTES_MIN: usize = 16 << 10;
+
+/// Blocks come with their changes from the first one on.
+const WITHOUT_CHANGES_TO: BlockNumber = 0;
+
+/// Message that the server has not acknowledged.
+struct Unacked {
+    append: Append,
+    sequence: u64,
+    bytes: usize,
+    at: BlockId,
+    /// Whether a block ends with it.
+    is_block: bool,
+}
+
+/// Turn of a publisher.
+struct Turn<'a> {
+    publisher: &'a mut Publisher,
+    log: Log,
+    /// Number of the last message that was sent.
+    last: u64,
+    /// Block at which a reader stands after that message.
+    at: BlockId,
+    unacked: VecDeque<Unacked>,
+    unacked_bytes: usize,
+    /// Forkchoice that readers of the stream were told last.
+    told: Option<Forkchoice>,
+    /// Blocks sent since.
+    untold: u64,
+    /// Time when the leader's position was said on the bus.
+    alive: Option<Instant>,
+}
+
+impl Publisher {
+    /// Publishes from the end of the stream on, until something fails. Returns the reason.
+    pub(super) async fn turn(&mut self) -> Failure {
+        let begun = async {
+            let log = self.bus.open_log(&self.options).await?;
+            let (last, message) = log.last().await?;
+            let note = message.map(|message| message.note.parse::<FeedNote>()).transpose()?;
+            let found = note.map_or(0, |note| note.term);
+            if self.term > 0 && found > self.term {
+                return Err(Failure::Fenced { own: self.term, found });
+            }
+            let part_bytes = log.payload_bytes_max();
+            if part_bytes < PART_BYTES_MIN {
+                return Err(LogError::TooLarge { bytes: PART_BYTES_MIN, max: part_bytes }.into());
+            }
+            let status = self.status().await?;
+            Ok((log, last, note, found, status))
+        };
+        let (log, last, note, found, status) = match begun.await {
+            Ok(begun) => begun,
+            Err(failure) => return failure,
+        };
+        self.term = found.max(self.term) + 1;
+        let at = note.map_or(status.base, |note| note.at);
+        info!(term = self.term, messages = last, %at, "the feed is published");
+        let mut turn = Turn {
+            publisher: self,
+            log,
+            last,
+            at,
+            unacked: VecDeque::new(),
+            unacked_bytes: 0,
+            told: None,
+            untold: 0,
+            alive: None,
+        };
+        match turn.run(status).await {
+            Ok(never) => match never {},
+            Err(failure) => failure,
+        }
+    }
+}
+
+impl Turn<'_> {
+    async fn run(&mut self, status: FeedStatus) -> Result<Infallible, Failure> {
+        // Claims the turn: whoever else appends is refused from here on.
+        self.tell(status).await?;
+        self.settle_all().await?;
+        self.publisher.stored = Some(self.at);
+        let mut changes = self.publisher.read(|storage| Ok(storage.feed_changes())).await?;
+        loop {
+            // Read before the position, which is then as new or newer.
+            let change = *changes.borrow_and_update();
+            let status = self.publisher.status().await?;
+            self.publisher.show_lag(status);
+            if self.alive.is_none_or(|said| said.elapsed() >= ALIVE_EVERY) {
+                self.say_alive(status);
+            }
+            let at = self.at;
+            let step = self.publisher.read(move |storage| {
+                // A step that no longer exists is an answer here, not a failure.
+                match storage.feed_next(at, WITHOUT_CHANGES_TO) {
+                    Err(storage::Error::UnknownBlock(_) | storage::Error::TooFarBehind { .. }) => {
+                        Ok(None)
+                    }
+                    step => step.map(Some),
+                }
+            });
+            match step.await? {
+                Some(FeedStep::Block(block)) => self.append_block(*block, status).await?,
+                Some(FeedStep::Resume(block)) => {
+                    self.append(encode_resume(block), block, false).await?;
+                    self.at = block;
+                }
+                None => self.leave_hole(status).await?,
+                // The head moved between the two reads.
+                Some(FeedStep::End) if status.forkchoice.head != self.at => {}
+                Some(FeedStep::End) => {
+                    if self.untold > 0 || self.told != Some(status.forkchoice) {
+                        self.tell(status).await?;
+                    }
+                    self.settle_all().await?;
+                    self.publisher.show_lag(status);
+                    if let Some(storage) = self.publisher.storage.upgrade() {
+                        storage.shared.stream_acks.stored(change);
+                    }
+                    if changes.has_changed().is_ok_and(|changed| !changed) {
+                        self.say_alive(status);
+                        // The end of storage-writer shows at the next read.
+                        let _ = timeout(ALIVE_EVERY, changes.changed()).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Appends a block, in parts if it is too large for a message.
+    async fn append_block(&mut self, block: FeedBlock, status: FeedStatus) -> Result<(), Failure> {
+        if self.untold >= TOLD_EVERY {
+            self.tell(status).await?;
+        }
+        let id = block.id;
+        let part_bytes = self.log.payload_bytes_max().min(PAYLOAD_BYTES_MAX);
+        // The message has a few bytes around the part.
+        let mut parts = FeedParts::of_bytes(block, part_bytes.saturating_sub(64)).peekable();
+        while let Some(part) = parts.next() {
+            let is_last = parts.peek().is_none();
+            let at = if is_last { id } else { self.at };
+            self.append(part.encode_to_vec().into(), at, is_last).await?;
+        }
+        self.at = id;
+        self.untold += 1;
+        Ok(())
+    }
+
+    /// Lets the stream go on at the base, because the feed does not lead on from its end.
+    async fn leave_hole(&mut self, status: FeedStatus) -> Result<(), Failure> {
+        if self.at == status.base {
+            return Err(storage::Error::UnknownBlock(self.at.hash).into());
+        }
+        counter!(names::STREAM_HOLES).increment(1);
+        let (from, to) = (self.at, status.base);
+        warn!(%from, %to, "the stream has a hole: the feed does not lead on from its last block");
+        self.at = status.base;
+        self.tell(status).await
+    }
+
+    /// Appends the position of the leader.
+    async fn tell(&mut self, status: FeedStatus) -> Result<(), Failure> {
+        self.append(encode_status(status), self.at, false).await?;
+        (self.told, self.untold) = (Some(status.forkchoice), 0);
+        Ok(())
+    }
+
+    /// Says on the bus where the leader stands.
+    fn say_alive(&mut self, status: FeedStatus) {
+        self.publisher.bus.publish(FEED_ALIVE, encode_status(status));
+        self.alive = Some(Instant::now());
+    }
+
+    /// Sends a message, once there is room for it.
+    async fn append(&mut self, payload: Bytes, at: BlockId, is_block: bool) -> Result<(), Failure> {
+        while self.unacked.len() >= UNACKED_MAX || self.unacked_bytes > UNACKED_BYTES_MAX {
+            self.settle().await?;
+        }
+        let (term, bytes, last) = (self.publisher.term, payload.len(), self.last);
+        let sequence = last + 1;
+        let note = FeedNote { term, at }.to_string();
+        let append = self.log.append(last, &format!("{term}.{sequence}"), &note, payload).await?;
+        self.last = sequence;
+        self.unacked_bytes += bytes;
+        self.unacked.push_back(Unacked { append, sequence, bytes, at, is_block });
+        Ok(())
+    }
+
+    /// Waits for the acknowledgement of the oldest message.
+    async fn settle(&mut self) -> Result<(), Failure> {
+        let Some(oldest) = self.unacked.pop_front() else { return Ok(()) };
+        let Unacked { append, sequence, bytes, at, is_block } = oldest;
+        self.unacked_bytes -= bytes;
+        if append.stored().await? != sequence {
+            return Err(LogError::Overtaken.into());
+        }
+        counter!(names::STREAM_BYTES).increment(bytes as u64);
+        if is_block {
+            counter!(names::STREAM_BLOCKS).increment(1);
+        }
+        self.publisher.stored = Some(at);
+        Ok(())
+    }
+
+    async fn settle_all(&mut self) -> Result<(), Failure> {
+        while !self.unacked.is_empty() {
+            self.settle().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,10 @@
+//! The feed in a stream of NATS: a real server, a real storage-writer that publishes, and followers
+//! that read.
+#![allow(clippy::unwrap_used)]
+
+mod acks;
+mod cluster;
+mod follow;
+mod leader;
+mod publish;
+mod stored;
