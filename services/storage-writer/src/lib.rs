@@ -50,6 +50,7 @@ mod grant;
 pub mod grpc;
 mod heal;
 mod health;
+mod history;
 mod init;
 mod kept;
 mod load;

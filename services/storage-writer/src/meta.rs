@@ -1,7 +1,7 @@
 //! Single records of the meta table.
 
 use crate::{Error, codec, grant::Grant};
-use tandem_primitives::{B256, BlockId, Bytes};
+use tandem_primitives::{B256, BlockId, BlockNumber, Bytes};
 use tandem_proto::storage::Forkchoice;
 use tandem_store::{Batch, View, tables::Meta};
 
@@ -14,6 +14,7 @@ const EPOCH: &str = "epoch";
 const GRANT: &str = "grant";
 const DOWNLOAD: &str = "download";
 const STATE_LOAD: &str = "state_load";
+const HISTORY: &str = "history";
 
 fn required<T>(
     view: &View<'_>,
@@ -82,6 +83,23 @@ pub fn state_load(view: &View<'_>) -> Result<Option<Bytes>, Error> {
 
 pub fn put_state_load(batch: &mut Batch<'_>, record: &[u8]) {
     batch.put::<Meta>(STATE_LOAD, record);
+}
+
+/// Returns the oldest block to whose state history leads, and the number of blocks in a span of it;
+/// `None` if none is kept.
+pub fn history(view: &View<'_>) -> Result<Option<(BlockNumber, u64)>, Error> {
+    let Some(bytes) = view.get::<Meta>(HISTORY)? else { return Ok(None) };
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);
+    let record = bytes.split_at_checked(8).and_then(|(a, b)| number(a).zip(number(b)));
+    record.map(Some).ok_or_else(|| Error::Damaged(format!("malformed record {HISTORY}")))
+}
+
+pub fn put_history(batch: &mut Batch<'_>, oldest: BlockNumber, span_blocks: u64) {
+    batch.put::<Meta>(HISTORY, &[oldest.to_be_bytes(), span_blocks.to_be_bytes()].concat());
+}
+
+pub fn delete_history(batch: &mut Batch<'_>) {
+    batch.delete::<Meta>(HISTORY);
 }
 
 /// Chain that the database was made for.

@@ -233,6 +233,10 @@ impl Persister {
         {
             *replay = None;
         }
+        // The next block tries again.
+        if let Err(error) = self.shared.history.prune(&self.shared.store, base.number) {
+            warn!(%error, "cannot remove old history");
+        }
         (self.shared.deps.on_persisted)(base);
     }
 
@@ -258,6 +262,7 @@ impl Persister {
         for (index, hash) in (0u32..).zip(record.transaction_hashes.iter()) {
             batch.put::<Transactions>(*hash, (id, index));
         }
+        self.shared.history.add(&mut batch, id.number, &record.diff.accounts, &undo);
         let reverse = ReverseDiff { block: id.hash, updates: undo };
         batch.put::<ReverseDiffs>(id.number, &reverse.encode());
         // The feed gives followers the list of a block that has one.

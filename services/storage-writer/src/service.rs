@@ -6,6 +6,7 @@ use crate::{
     config::{database_path, refuse_half_restored},
     feed::FeedThreads,
     grant::Grant,
+    history::History,
     kept::Kept,
     load::{drop_unproven, load},
     meta, metrics,
@@ -110,6 +111,7 @@ impl StorageWriter {
         let (genesis, chain, grant) = load(&store, &config.limits())?;
         let kept = Kept::load(&store)?;
         let acknowledged = Acknowledged::open(&store, &chain, &config)?;
+        let history = History::open(&store, &config)?;
         let is_downloading = meta::download(&store.view())?.is_some();
         info!(
             base = %chain.base(), head = %chain.forkchoice().head, pending = chain.len(),
@@ -123,6 +125,7 @@ impl StorageWriter {
             store,
             deps,
             acknowledged,
+            history,
             state: Mutex::new(state),
             free_bytes: AtomicU64::new(u64::MAX),
             progress: Condvar::new(),

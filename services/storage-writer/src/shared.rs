@@ -14,6 +14,7 @@ use crate::{
     codec::PendingRecord,
     diff_check::{Extent, verify_handed_over},
     heal,
+    history::History,
     kept::Kept,
     metrics,
     rebuild::Built,
@@ -60,6 +61,8 @@ pub struct Shared {
     /// Acknowledged writes, which survive a restart.
     pub acknowledged: Acknowledged,
     pub state: Mutex<State>,
+    /// Rules of history.
+    pub history: History,
     /// Bytes that the volume had left at the last check.
     pub free_bytes: AtomicU64,
     /// Signalled whenever the persist thread has changed [`State`].

@@ -59,6 +59,7 @@ pub async fn follower(
     config.storage_writer.feed_blocks = 0;
     config.storage_writer.feed_readers_max = 0;
     config.storage_writer.peer_states_max = 0;
+    config.storage_writer.history_blocks = config.follower.history_blocks;
     let proof = process.identify(access::FOLLOWER, &config.tls)?;
     let listener = process.listen("http", http).await?;
     let mut clients = Vec::new();
@@ -82,7 +83,8 @@ pub async fn follower(
             copy_genesis(&settings.datadir, &asked)?;
         }
         let storage = StorageWriter::start(settings, deps)?;
-        let replica = Arc::new(Replica::open(&executor, storage.clone())?);
+        let history = storage.clone();
+        let replica = Arc::new(Replica::open(&executor, storage.clone(), Some(history))?);
         Ok((storage, replica))
     });
     let (storage, replica) = opened.await?;

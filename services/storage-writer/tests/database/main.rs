@@ -11,6 +11,7 @@ mod damage;
 mod download;
 #[path = "../common/histories.rs"]
 mod histories;
+mod history;
 mod init;
 mod random;
 #[path = "../common/ranges.rs"]

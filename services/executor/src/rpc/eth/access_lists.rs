@@ -2,7 +2,7 @@
 //! `src/debug/getters.yaml`). storage-writer keeps the list of a block for a limited time.
 
 use super::super::hex::{BlockParam, Quantity};
-use super::{RpcError, Source, add_reading, known};
+use super::{PRUNED_HISTORY, RpcError, Source, add_reading, known};
 use crate::BlockTag;
 use alloy_eips::eip7928::AccountChanges;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
@@ -11,8 +11,6 @@ use serde::Serialize;
 use std::sync::Arc;
 use tandem_http::{Answer, Methods, required, to_result};
 
-/// Error code for history that is not kept any more.
-const PRUNED_HISTORY: i32 = 4444;
 /// Error code for a block or list that does not exist.
 const NOT_FOUND: i32 = -32001;
 

@@ -30,6 +30,9 @@ use tandem_primitives::BlockId;
 use tandem_proto::tx_pool::TxPoolApi;
 use tracing::warn;
 
+/// Error code for history that is not kept any more.
+const PRUNED_HISTORY: i32 = 4444;
+
 /// Data sources of the methods.
 struct Source {
     chain: Arc<Chain>,
@@ -178,7 +181,13 @@ fn known<T>(result: Result<Option<T>, Error>) -> Result<Option<T>, RpcError> {
 /// Converts a read error to an error object.
 fn read_error(error: Error) -> RpcError {
     match &error {
-        Error::StateUnavailable(_)
+        Error::StateUnavailable { block, oldest } | Error::ProofUnavailable { block, oldest }
+            if block.number < *oldest =>
+        {
+            return RpcError::new(PRUNED_HISTORY, error.to_string());
+        }
+        Error::StateUnavailable { .. }
+        | Error::ProofUnavailable { .. }
         | Error::UnknownBlock
         | Error::InvalidCall(_)
         | Error::Cut(Cut::TimedOut(_)) => {}
