@@ -7,8 +7,8 @@
 mod api;
 
 pub use api::{
-    BaseReads, BlockReads, BlockWrites, DatabaseCheckpoints, StateDownloads, StateRanges,
-    StorageApi, TrieStorage, WriteLease,
+    BaseReads, BlockReads, BlockWrites, DatabaseCheckpoints, HistoryReads, StateDownloads,
+    StateRanges, StorageApi, TrieStorage, WriteLease,
 };
 
 use crate::limits::HOST_BYTES_MAX;
@@ -278,6 +278,17 @@ pub struct StateValues {
     pub slots: Vec<U256>,
     /// Codes, `None` for each that is unknown.
     pub codes: Vec<Option<Bytes>>,
+}
+
+/// Blocks of the base's chain whose states can be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptStates {
+    /// Oldest of them.
+    pub oldest: BlockNumber,
+    /// Newest of them, the base.
+    pub newest: BlockNumber,
+    /// Blocks below the base that are kept at most.
+    pub blocks_max: u64,
 }
 
 /// Trie node of the base.

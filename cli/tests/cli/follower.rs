@@ -18,7 +18,8 @@ fn follow(folder: &Path, name: &str, six: &Six) -> (Running, Client) {
     let file = |file: &str| certificates.join(file).to_str().unwrap().to_owned();
     let (ca, cert, key) = (file("ca.crt"), file("tls.crt"), file("tls.key"));
     let given = ["follower", "--leader", &leader, "--datadir", datadir.to_str().unwrap()];
-    let ports = ["--http.port", "0"];
+    let settings = folder.join("settings.toml");
+    let ports = ["--http.port", "0", "--config", settings.to_str().unwrap()];
     let tls = ["--tls.ca", &ca, "--tls.cert", &cert, "--tls.key", &key];
     let arguments = [&given[..], &ports, &tls].concat();
     let mut running = Running::start(binary(), folder, name, arguments);
@@ -107,13 +108,79 @@ async fn compare(leader: &mut Client, follower: &mut Client, random: &mut StdRng
     }
 }
 
+/// Settings with which the base is never far below the head, so that states are soon too old for a leader.
+const SETTINGS: &str = "[storage_writer]\nunfinalized_blocks_max = 16\n";
+
+/// Question with its answer.
+type Noted = (&'static str, Value, Value);
+
+/// Returns answers of the leader about accounts of its head, with the head's number in the questions.
+async fn note(leader: &mut Client, random: &mut StdRng) -> Vec<Noted> {
+    let head = leader.call("eth_getBlockByNumber", json!(["latest", true])).await.unwrap();
+    let Some(transaction) = head["transactions"].as_array().unwrap().choose(random) else {
+        return Vec::new();
+    };
+    let (number, from) = (&head["number"], &transaction["from"]);
+    let to = if transaction["to"].is_null() { from } else { &transaction["to"] };
+    let slot = format!("{:#x}", random.random_range(0..8));
+    let call = json!({"from": from, "to": to, "data": transaction["input"]});
+    let questions = [
+        ("eth_getBalance", json!([from, number])),
+        ("eth_getTransactionCount", json!([from, number])),
+        ("eth_getBalance", json!([to, number])),
+        ("eth_getCode", json!([to, number])),
+        ("eth_getStorageAt", json!([to, slot, number])),
+        ("eth_call", json!([call, number])),
+        ("eth_estimateGas", json!([call, number])),
+    ];
+    let mut noted = Vec::new();
+    for (method, params) in questions {
+        // Some calls fail.
+        if let Ok(answer) = leader.call(method, params.clone()).await {
+            noted.push((method, params, answer));
+        }
+    }
+    noted
+}
+
+/// Asks a follower for what a leader answered when the blocks were new, and for what is too old.
+async fn look_back(leader: &mut Client, follower: &mut Client, noted: &[Noted]) {
+    for (method, params, answer) in noted {
+        let got = follower.call(method, params.clone()).await.unwrap();
+        assert_eq!(got, *answer, "{method} {params}");
+    }
+    let (method, params, _) = &noted[0];
+    let (account, number) = (&params[0], &params[1]);
+    let refused = leader.call(method, params.clone()).await.unwrap_err();
+    assert_eq!(refused.code, 4444, "{refused:?}");
+    let refused = follower.call("eth_getProof", json!([account, [], number])).await.unwrap_err();
+    assert_eq!(refused.code, 4444, "{refused:?}");
+    assert!(refused.message.contains("oldest block with tries"), "{refused:?}");
+    // The copy of the state began above block 1.
+    let refused = follower.call("eth_getBalance", json!([account, "0x1"])).await.unwrap_err();
+    assert_eq!(refused.code, 4444, "{refused:?}");
+    let can = follower.call("eth_capabilities", json!([])).await.unwrap();
+    let oldest = can["state"]["oldestBlock"].as_str().unwrap();
+    assert!(refused.message.contains(&format!("of block {}", as_number(oldest))), "{refused:?}");
+    assert!(as_number(oldest) <= as_number(number.as_str().unwrap()));
+    assert!(as_number(oldest) < as_number(can["stateproofs"]["oldestBlock"].as_str().unwrap()));
+}
+
+fn as_number(quantity: &str) -> u64 {
+    u64::from_str_radix(&quantity[2..], 16).unwrap()
+}
+
 /// Follows a replay through kills of either side and through a step back of the head.
 async fn followed(corpus: &Corpus, seed: u64) {
     let folder = TempDir::new().unwrap();
-    let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &["--nats", "none"]);
+    let settings = folder.path().join("settings.toml");
+    std::fs::write(&settings, SETTINGS).unwrap();
+    let more = ["--nats", "none", "--config", settings.to_str().unwrap()];
+    let mut six = Six::start(binary(), folder.path(), &corpus.genesis(), &more);
     let (mut engine, mut leader) = (six.endpoints.engine(), six.endpoints.http());
     let blocks: Vec<Recorded> = corpus.payloads().collect();
     let mut random = StdRng::seed_from_u64(seed);
+    let mut noted = Vec::new();
     let (first, second) = (blocks.len() / 3, blocks.len() * 2 / 3);
     for block in &blocks[..first] {
         extend(&six, &mut engine, block).await;
@@ -124,6 +191,7 @@ async fn followed(corpus: &Corpus, seed: u64) {
     compare(&mut leader, &mut follower, &mut random).await;
     for block in &blocks[first..second] {
         extend(&six, &mut engine, block).await;
+        noted.extend(note(&mut leader, &mut random).await);
         if random.random_range(0..8) == 0 {
             running.kill();
             (running, follower) = follow(folder.path(), "follower-again", &six);
@@ -141,6 +209,7 @@ async fn followed(corpus: &Corpus, seed: u64) {
     }
     meet(&mut leader, &mut follower).await;
     compare(&mut leader, &mut follower, &mut random).await;
+    look_back(&mut leader, &mut follower, &noted).await;
     let refused = follower.call("eth_sendRawTransaction", json!(["0x00"])).await.unwrap_err();
     assert!(refused.message.contains("no transaction pool"), "{refused:?}");
     let syncing = follower.call("eth_syncing", json!([])).await.unwrap();

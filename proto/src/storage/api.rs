@@ -7,7 +7,7 @@
 use super::Error;
 use super::{
     Block, BlockRecord, BlockRef, Checkpoint, Claim, Epoch, Forkchoice, Holder, KeptBlock,
-    PendingBlock, ReadState, Result, StateValues, TransactionPlace, TrieNodes,
+    KeptStates, PendingBlock, ReadState, Result, StateValues, TransactionPlace, TrieNodes,
 };
 use crate::snap::{DownloadedBlock, StateItems, StatePart, StateRequest};
 use std::sync::Arc;
@@ -64,6 +64,22 @@ pub trait BlockReads: Send + Sync + 'static {
 
     /// Returns a kept block, `None` when there is none with this hash.
     fn kept(&self, block: B256) -> Result<Option<KeptBlock>>;
+}
+
+/// Reads of the states after earlier blocks, in a process that keeps them. They do not change, so answers
+/// for one block fit together. All calls return `None` if no such state is kept: for a block that is not
+/// in the chain of the base, or is too old.
+pub trait HistoryReads: Send + Sync + 'static {
+    /// Returns the blocks whose states are kept, `None` without history.
+    fn kept_states(&self) -> Result<Option<KeptStates>>;
+
+    /// Reads accounts, slots and code after a block, as [`read_state`](BaseReads::read_state) does for
+    /// the base. The answer names the block.
+    fn read_state_after(&self, block: BlockId, request: &ReadState) -> Result<Option<StateValues>>;
+
+    /// Returns whether an account had any slot after a block. The account must have had neither code nor
+    /// nonce then.
+    fn has_storage_after(&self, block: BlockId, address_hash: B256) -> Result<Option<bool>>;
 }
 
 /// Parts of recent states, for peers.

@@ -20,9 +20,22 @@ pub enum Error {
         /// Oldest block whose state can be restored.
         oldest: BlockNumber,
     },
-    /// The state of this block is neither in the layers nor in the base.
-    #[error("state of block {0} is not available")]
-    StateUnavailable(BlockId),
+    /// The state of this block is neither in the layers nor in the base, nor in history.
+    #[error("state of block {block} is not available, the oldest state is that of block {oldest}")]
+    StateUnavailable {
+        /// Block whose state was to be read.
+        block: BlockId,
+        /// Oldest block whose state can be read.
+        oldest: BlockNumber,
+    },
+    /// There is no proof for this block: history has values of states, but no tries.
+    #[error("no proof for block {block}, the oldest block with tries is block {oldest}")]
+    ProofUnavailable {
+        /// Block whose state was to be proven.
+        block: BlockId,
+        /// Oldest block whose state can be proven.
+        oldest: BlockNumber,
+    },
     /// The block is unknown.
     #[error("unknown block")]
     UnknownBlock,

@@ -12,7 +12,7 @@ use crate::{
 };
 use std::sync::{Arc, OnceLock};
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, StateDiff};
-use tandem_proto::storage::{Forkchoice, StorageApi};
+use tandem_proto::storage::{Forkchoice, HistoryReads, StorageApi};
 
 /// View of a chain that its owner extends. Changes come from one thread, after they are durable.
 pub struct Replica {
@@ -20,14 +20,18 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Reads the chain from a storage-writer, and starts the threads for users. May wait for the
-    /// database.
+    /// Reads the chain from a storage-writer, and starts the threads for users. States of blocks below
+    /// its base come from `history`. May wait for the database.
     ///
     /// # Errors
     /// [`Error`].
-    pub fn open(config: &Config, storage: Arc<dyn StorageApi>) -> Result<Self, Error> {
+    pub fn open(
+        config: &Config,
+        storage: Arc<dyn StorageApi>,
+        history: Option<Arc<dyn HistoryReads>>,
+    ) -> Result<Self, Error> {
         crate::rpc::metrics::describe_metrics();
-        let chain = Arc::new(Chain::attach(config, storage)?);
+        let chain = Arc::new(Chain::attach(config, storage, history)?);
         let reads = ChainReads {
             queries: Arc::new(Queries::new(config, &chain)),
             pools: Arc::new(CallPools::start(config)?),

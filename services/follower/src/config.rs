@@ -13,6 +13,9 @@ pub struct Config {
     pub retry_ms_min: u64,
     /// Longest pause before a lost leader is asked again, in milliseconds.
     pub retry_ms_max: u64,
+    /// Blocks below the base whose states JSON-RPC reads: balances, nonces, codes, slots and calls. 0 for
+    /// none. The default is the time for which access lists are kept (EIP-7928).
+    pub history_blocks: u64,
     /// Blocks after which the head moves while the follower catches up. The leader's head is taken
     /// over at once when it is reached.
     pub head_step_blocks: u64,
@@ -25,6 +28,7 @@ impl Default for Config {
             silence_seconds_max: 10,
             retry_ms_min: 100,
             retry_ms_max: 10_000,
+            history_blocks: 3_533 * 32,
             head_step_blocks: 16,
         }
     }

@@ -8,6 +8,10 @@ use std::{
 /// Number of blocks whose access lists EIP-7928 wants to be served: 3,533 epochs of 32 slots.
 const ACCESS_LIST_BLOCKS: u64 = 3_533 * 32;
 
+/// Blocks whose history goes at once. With fewer of them, less is kept beyond the limit, but a read looks
+/// into more of them.
+const HISTORY_SPAN_BLOCKS: u64 = 8192;
+
 /// Blocks whose bodies and receipts are kept (EIP-4444). All headers are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -48,6 +52,13 @@ pub struct Config {
     pub history: History,
     /// Number of followers that may read the feed at the same time; 0 to give it to none.
     pub feed_readers_max: usize,
+    /// Blocks below the base whose states can be read; 0 for none. A follower has a setting for it.
+    #[serde(skip)]
+    pub history_blocks: u64,
+    /// Blocks whose history is removed together, 1 to 65,536. Not part of the interface: only for tests.
+    #[serde(skip)]
+    #[doc(hidden)]
+    pub history_span_blocks: u64,
     /// Maximum bytes of state diffs and trie diffs of pending blocks in memory. Above it, diffs of
     /// side branches are read or computed on demand, and the base follows the head more closely.
     pub pending_memory_bytes_max: u64,
@@ -97,6 +108,8 @@ impl Config {
             feed_blocks: 4096,
             history: History::All,
             feed_readers_max: 16,
+            history_blocks: 0,
+            history_span_blocks: HISTORY_SPAN_BLOCKS,
             pending_memory_bytes_max: 512 << 20,
             side_branch_bytes_max: 4 << 30,
             kept_bytes_max: 1 << 30,
@@ -123,6 +136,8 @@ impl Config {
             reverse_diff_blocks: 12,
             access_list_blocks: 20,
             feed_blocks: 24,
+            history_blocks: 16,
+            history_span_blocks: 4,
             pending_memory_bytes_max: 20_000,
             peer_states_max: 32,
             ..Self::new(datadir)

@@ -325,6 +325,8 @@ impl Persister {
         meta::put_base(&mut batch, &block);
         meta::put_forkchoice(&mut batch, &forkchoice);
         meta::delete_download(&mut batch);
+        // The states before were of another database.
+        meta::delete_history(&mut batch);
         *shared.replay.lock() = None;
         {
             let mut state = shared.state.lock();
@@ -335,6 +337,7 @@ impl Persister {
             shared.gauge(&state);
         }
         self.begin_at(block.number);
+        shared.history.begin(store, block.number)?;
         info!(%block, accounts = built.accounts, slots = built.slots, "downloaded state adopted");
         (shared.deps.on_persisted)(block);
         Ok(())

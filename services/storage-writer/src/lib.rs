@@ -63,6 +63,7 @@ mod node_runs;
 mod overlay;
 mod own_workers;
 mod persist;
+mod pruning;
 mod ranges;
 mod rebuild;
 mod replay;

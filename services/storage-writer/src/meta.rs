@@ -15,6 +15,7 @@ const GRANT: &str = "grant";
 const DOWNLOAD: &str = "download";
 const STATE_LOAD: &str = "state_load";
 const OLDEST_BLOCK: &str = "oldest_block";
+const HISTORY: &str = "history";
 
 fn required<T>(
     view: &View<'_>,
@@ -99,6 +100,23 @@ pub fn oldest_block(view: &View<'_>) -> Result<BlockNumber, Error> {
 
 pub fn put_oldest_block(batch: &mut Batch<'_>, number: BlockNumber) {
     batch.put::<Meta>(OLDEST_BLOCK, &number.to_be_bytes());
+}
+
+/// Returns the oldest block to whose state history leads, and the number of blocks in a span of it;
+/// `None` if none is kept.
+pub fn history(view: &View<'_>) -> Result<Option<(BlockNumber, u64)>, Error> {
+    let Some(bytes) = view.get::<Meta>(HISTORY)? else { return Ok(None) };
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);
+    let record = bytes.split_at_checked(8).and_then(|(a, b)| number(a).zip(number(b)));
+    record.map(Some).ok_or_else(|| Error::Damaged(format!("malformed record {HISTORY}")))
+}
+
+pub fn put_history(batch: &mut Batch<'_>, oldest: BlockNumber, span_blocks: u64) {
+    batch.put::<Meta>(HISTORY, &[oldest.to_be_bytes(), span_blocks.to_be_bytes()].concat());
+}
+
+pub fn delete_history(batch: &mut Batch<'_>) {
+    batch.delete::<Meta>(HISTORY);
 }
 
 /// Chain that the database was made for.

@@ -45,6 +45,12 @@ pub const TRIES_REBUILT: &str = "tandem_storage_writer_tries_rebuilt_total";
 pub const LOST_WRITES: &str = "tandem_storage_writer_lost_writes";
 /// Gauge: heights whose blocks the database had lost when it was opened.
 pub const LOST_BLOCKS: &str = "tandem_storage_writer_lost_blocks";
+/// Gauge: oldest block whose state history leads to.
+pub const HISTORY_OLDEST_BLOCK: &str = "tandem_storage_writer_history_oldest_block";
+/// Histogram: bytes that one block adds to history, before compression.
+pub const HISTORY_BLOCK_BYTES: &str = "tandem_storage_writer_history_block_bytes";
+/// Histogram: one batched read of an earlier state.
+pub const READ_HISTORY_SECONDS: &str = "tandem_storage_writer_read_history_seconds";
 /// Counter: times that the right to write was granted.
 pub const EPOCHS_GRANTED: &str = "tandem_storage_writer_epochs_granted_total";
 /// Gauge: whether the record of the acknowledged writes was missing when the database was opened.
@@ -140,6 +146,7 @@ pub fn describe() {
         (PERSIST_SECONDS, "one block moved into the base"),
         (REWIND_SECONDS, "base stepped back by one batch of blocks"),
         (READ_STATE_SECONDS, "batched read of flat state"),
+        (READ_HISTORY_SECONDS, "batched read of an earlier state"),
         (WALK_TRIE_SECONDS, "batched trie walk"),
         (STATE_ITEMS_SECONDS, "part of a state for a peer"),
         (TRIE_DIFF_CHECK_SECONDS, "nodes of one block's trie diff checked"),
@@ -149,6 +156,9 @@ pub fn describe() {
     }
     describe_gauge!(VOLUME_FREE_BYTES, Unit::Bytes, "bytes that the volume has left");
     describe_gauge!(BASE_BLOCK, "block whose state the base holds");
+    describe_gauge!(HISTORY_OLDEST_BLOCK, "oldest block whose state history leads to");
+    let text = "what one block adds to history, before compression";
+    describe_histogram!(HISTORY_BLOCK_BYTES, Unit::Bytes, text);
     describe_gauge!(BACKLOG_BLOCKS, "blocks that are due to enter the base");
     describe_gauge!(PEER_STATES, Unit::Count, "states that are held for peers");
     describe_gauge!(PENDING_BLOCKS, "pending blocks, side branches included");

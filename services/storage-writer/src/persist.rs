@@ -197,7 +197,7 @@ impl Persister {
         let Some(block) = block else {
             self.shared.progress.notify_all();
             self.prune();
-            self.prune_history(true);
+            self.prune_bodies(true);
             return;
         };
         let id = block.id;
@@ -222,7 +222,7 @@ impl Persister {
         if !failed {
             ::metrics::histogram!(metrics::PERSIST_SECONDS).record(started.elapsed());
             self.moved(id);
-            self.prune_history(false);
+            self.prune_bodies(false);
         }
     }
 
@@ -234,6 +234,10 @@ impl Persister {
             && replay.as_mut().is_some_and(|tries| !tries.follow(base))
         {
             *replay = None;
+        }
+        // The next block tries again.
+        if let Err(error) = self.shared.history.prune(&self.shared.store, base.number) {
+            warn!(%error, "cannot remove old history");
         }
         (self.shared.deps.on_persisted)(base);
     }
@@ -260,6 +264,7 @@ impl Persister {
         for (index, hash) in (0u32..).zip(record.transaction_hashes.iter()) {
             batch.put::<Transactions>(*hash, (id, index));
         }
+        self.shared.history.add(&mut batch, id.number, &record.diff.accounts, &undo);
         let reverse = ReverseDiff { block: id.hash, updates: undo };
         batch.put::<ReverseDiffs>(id.number, &reverse.encode());
         // The feed gives followers the list of a block that has one.

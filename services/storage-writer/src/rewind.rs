@@ -81,6 +81,10 @@ impl Persister {
                 return Err(Error::Damaged(format!("reverse diff of {base} is another block's")));
             }
             let (block, parent) = undone(&view, &overlay, base, &reverse.updates, &mut batch)?;
+            if let Some(record) = &block.record {
+                let (before, after) = (&reverse.updates, &record.diff.accounts);
+                self.shared.history.take_back(&mut batch, block.id.number, before, after);
+            }
             overlay.apply(&reverse.updates);
             blocks.push(block);
             base = parent;
@@ -91,6 +95,7 @@ impl Persister {
         apply::write_state(&mut batch, &view, &updates)?;
         tries.write(&mut batch, &view)?;
         meta::put_base(&mut batch, &base);
+        self.shared.history.step_back(&mut batch, &view, base.number)?;
         // Under the lock, so that the blocks are always found in the base or pending.
         let mut state = self.shared.state.lock();
         self.write(batch, from)?;

@@ -7,6 +7,7 @@ use crate::{
     feed::FeedThreads,
     feed_stream::StreamAcks,
     grant::Grant,
+    history::History,
     kept::Kept,
     load::{drop_unproven, load},
     meta, metrics,
@@ -112,6 +113,7 @@ impl StorageWriter {
         let (genesis, chain, grant) = load(&store, &config.limits())?;
         let kept = Kept::load(&store)?;
         let acknowledged = Acknowledged::open(&store, &chain, &config)?;
+        let history = History::open(&store, &config)?;
         let is_downloading = meta::download(&store.view())?.is_some();
         let oldest_block = meta::oldest_block(&store.view())?;
         ::metrics::gauge!(metrics::OLDEST_BLOCK).set(oldest_block as f64);
@@ -127,6 +129,7 @@ impl StorageWriter {
             store,
             deps,
             acknowledged,
+            history,
             state: Mutex::new(state),
             free_bytes: AtomicU64::new(u64::MAX),
             progress: Condvar::new(),

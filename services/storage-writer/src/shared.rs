@@ -15,6 +15,7 @@ use crate::{
     diff_check::{Extent, verify_handed_over},
     feed_stream::StreamAcks,
     heal,
+    history::History,
     kept::Kept,
     metrics,
     rebuild::Built,
@@ -61,6 +62,8 @@ pub struct Shared {
     /// Acknowledged writes, which survive a restart.
     pub acknowledged: Acknowledged,
     pub state: Mutex<State>,
+    /// Rules of history.
+    pub history: History,
     /// Bytes that the volume had left at the last check.
     pub free_bytes: AtomicU64,
     /// Signalled whenever the persist thread has changed [`State`].

@@ -2,7 +2,7 @@
 
 use rocksdb::{
     BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Env, LogLevel,
-    statistics::StatsLevel,
+    SliceTransform, statistics::StatsLevel,
 };
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +60,9 @@ pub struct Tuning {
     blobs: bool,
     /// Whether keys are read one at a time, so that a hash index inside each block pays off.
     points: bool,
+    /// Bytes of a key by which readers look for the records of one thing. Filters are by this part then,
+    /// not by the whole key. 0 for none.
+    prefix_bytes: usize,
 }
 
 impl Tuning {
@@ -70,6 +73,7 @@ impl Tuning {
         compression: DBCompressionType::None,
         blobs: false,
         points: true,
+        prefix_bytes: 0,
     };
     /// Large values written once: bodies, receipts, code.
     pub(crate) const BULK: Self = Self {
@@ -78,6 +82,7 @@ impl Tuning {
         compression: DBCompressionType::Lz4,
         blobs: true,
         points: false,
+        prefix_bytes: 0,
     };
     /// Records that are written, read once or never, and deleted.
     pub(crate) const LOG: Self = Self {
@@ -86,6 +91,7 @@ impl Tuning {
         compression: DBCompressionType::Lz4,
         blobs: false,
         points: false,
+        prefix_bytes: 0,
     };
     /// An index by random hash.
     pub(crate) const INDEX: Self = Self {
@@ -94,6 +100,7 @@ impl Tuning {
         compression: DBCompressionType::None,
         blobs: false,
         points: true,
+        prefix_bytes: 0,
     };
     /// Little data.
     pub(crate) const SMALL: Self = Self {
@@ -102,7 +109,20 @@ impl Tuning {
         compression: DBCompressionType::Lz4,
         blobs: false,
         points: false,
+        prefix_bytes: 0,
     };
+
+    /// Values of earlier states by key and block, found by the part of the key before the block.
+    pub(crate) const fn history(prefix_bytes: usize) -> Self {
+        Self {
+            memtable_bytes: 32 * MIB,
+            block_bytes: 8 * KIB,
+            compression: DBCompressionType::Lz4,
+            blobs: false,
+            points: false,
+            prefix_bytes,
+        }
+    }
 
     /// Returns RocksDB's options for a column family of this kind.
     pub(crate) fn column_family(self, cache: &Cache) -> rocksdb::Options {
@@ -119,6 +139,10 @@ impl Tuning {
             table.set_data_block_hash_ratio(0.75);
         }
         let mut options = rocksdb::Options::default();
+        if self.prefix_bytes > 0 {
+            options.set_prefix_extractor(SliceTransform::create_fixed_prefix(self.prefix_bytes));
+            table.set_whole_key_filtering(false);
+        }
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_size(self.memtable_bytes);
         options.set_max_write_buffer_number(3);

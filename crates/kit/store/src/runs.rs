@@ -104,25 +104,43 @@ impl Store {
     }
 
     /// Removes all records whose keys start with anything from `first` to `last`; both have the same
-    /// length, and empty ones mean the whole table. Files of which nothing is left go at once. The
-    /// records vanish from snapshots too. Not atomic: a process that dies may leave a part.
+    /// length, and empty ones mean the whole table. Files of which nothing is left go at once, and the
+    /// others are written anew. The records vanish from snapshots too. Not atomic: a process that dies may
+    /// leave a part.
     ///
     /// # Errors
     /// [`Error::Database`].
     pub fn clear<T: Table>(&self, first: &[u8], last: &[u8]) -> Result<()> {
+        if let Some(end) = self.drop_range::<T>(first, last)?
+            && let Backend::Rocks { db, .. } = &self.backend
+        {
+            db.compact_range_cf(family_of::<T>(db), Some(first), Some(&end));
+        }
+        Ok(())
+    }
+
+    /// Removes records as [`Self::clear`] does, except that files with other records stay as they are
+    /// until a compaction meets them. So it takes little time, however much is removed.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn forget<T: Table>(&self, first: &[u8], last: &[u8]) -> Result<()> {
+        self.drop_range::<T>(first, last).map(drop)
+    }
+
+    /// Removes a range of records. Returns its end, `None` if there was no record.
+    fn drop_range<T: Table>(&self, first: &[u8], last: &[u8]) -> Result<Option<Vec<u8>>> {
         // No key is this long.
         let end = [last, &[0xff; KEY_LEN_MAX]].concat();
         let is_empty = self.view().range::<T>(first, Some(&end)).entry()?.is_none();
         if is_empty {
-            return Ok(());
+            return Ok(None);
         }
         match &self.backend {
             Backend::Rocks { db, .. } => {
                 let family = family_of::<T>(db);
                 db.delete_file_in_range_cf(family, first, &end)?;
                 db.delete_range_cf(family, first, end.as_slice())?;
-                db.compact_range_cf(family, Some(first), Some(&end));
-                Ok(())
             }
             Backend::Memory(_) => {
                 let view = self.view();
@@ -132,9 +150,10 @@ impl Store {
                     batch.delete_raw::<T>(key);
                     records.advance();
                 }
-                self.write(batch, Durability::Memory)
+                self.write(batch, Durability::Memory)?;
             }
         }
+        Ok(Some(end))
     }
 
     /// Removes files that an earlier process wrote and did not finish.

@@ -4,8 +4,8 @@ use crate::{
     Result, Store, Table,
     store::{Backend, Db, family_of},
     tables::{
-        AccessLists, AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Meta, Pending,
-        Receipts, ReverseDiffs, Slots, StateDiffs, StorageTrie, Transactions,
+        AccessLists, AccountHistory, AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Meta,
+        Pending, Receipts, ReverseDiffs, SlotHistory, Slots, StateDiffs, StorageTrie, Transactions,
     },
 };
 use rocksdb::{AsRawPtr, DB, ReadOptions};
@@ -27,7 +27,7 @@ pub struct Scrubbed {
 /// Function that reads one table; it returns its number of records, and the first fault.
 type Scan = fn(&Db) -> (u64, Option<String>);
 
-const SCANS: [Scan; 15] = [
+const SCANS: [Scan; 17] = [
     scan::<Headers>,
     scan::<Bodies>,
     scan::<Receipts>,
@@ -42,6 +42,8 @@ const SCANS: [Scan; 15] = [
     scan::<Pending>,
     scan::<AccessLists>,
     scan::<StateDiffs>,
+    scan::<AccountHistory>,
+    scan::<SlotHistory>,
     scan::<Meta>,
 ];
 
@@ -73,6 +75,8 @@ fn scan<T: Table>(db: &Db) -> (u64, Option<String>) {
     options.set_verify_checksums(true);
     options.fill_cache(false);
     options.set_readahead_size(2 << 20);
+    // Passes from one prefix to the next in tables with filters by prefix.
+    options.set_total_order_seek(true);
     let mut cursor = db.raw_iterator_cf_opt(family_of::<T>(db), options);
     cursor.seek_to_first();
     let (mut records, mut fault) = (0, None);

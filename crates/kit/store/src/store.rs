@@ -20,7 +20,7 @@ pub(crate) type Db = DBWithThreadMode<SingleThreaded>;
 
 /// Version of the tables and records. It rises with every change that an older Tandem would
 /// misread.
-pub const SCHEMA_VERSION: u32 = 4;
+pub const SCHEMA_VERSION: u32 = 5;
 
 const SCHEMA_KEY: &str = "schema_version";
 

@@ -245,15 +245,94 @@ impl Table for Slots {
     }
 }
 
+/// HistoryPlace of a record of history: the span of its block, and the number of its block within that span.
+/// Spans have the same number of blocks each, so records are in the order of their blocks' spans.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HistoryPlace {
+    /// Number of the span.
+    pub span: u64,
+    /// Position of the block in it.
+    pub offset: u16,
+}
+
+/// Accounts before blocks that changed them, by hashed address and block. `None` if there was none.
+#[derive(Debug)]
+pub enum AccountHistory {}
+
+impl Table for AccountHistory {
+    const NAME: &'static str = "account_history";
+    const TUNING: Tuning = Tuning::history(8 + 32);
+    type Key<'a> = (B256, HistoryPlace);
+    type Write<'a> = Option<&'a Account>;
+    type Read = Option<Account>;
+
+    fn encode_key((address_hash, place): Self::Key<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&place.span.to_be_bytes());
+        out.extend_from_slice(address_hash.as_slice());
+        out.extend_from_slice(&place.offset.to_be_bytes());
+    }
+
+    fn encode_value(account: Option<&Account>, out: &mut Vec<u8>) {
+        if let Some(account) = account {
+            account.encode(out);
+        }
+    }
+
+    fn decode_value(bytes: &[u8]) -> Option<Option<Account>> {
+        if bytes.is_empty() {
+            return Some(None);
+        }
+        Account::decode(bytes).ok().map(Some)
+    }
+}
+
+/// Slots before blocks that changed them, by hashed address, hashed slot and block. Zero if the slot was
+/// not set.
+#[derive(Debug)]
+pub enum SlotHistory {}
+
+impl Table for SlotHistory {
+    const NAME: &'static str = "slot_history";
+    const TUNING: Tuning = Tuning::history(8 + 64);
+    type Key<'a> = (B256, B256, HistoryPlace);
+    type Write<'a> = U256;
+    type Read = U256;
+
+    fn encode_key((address_hash, slot_hash, place): Self::Key<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&place.span.to_be_bytes());
+        out.extend_from_slice(address_hash.as_slice());
+        out.extend_from_slice(slot_hash.as_slice());
+        out.extend_from_slice(&place.offset.to_be_bytes());
+    }
+
+    fn encode_value(value: U256, out: &mut Vec<u8>) {
+        out.extend_from_slice(&value.to_be_bytes::<32>()[value.leading_zeros() / 8..]);
+    }
+
+    fn decode_value(bytes: &[u8]) -> Option<U256> {
+        if bytes.is_empty() {
+            return Some(U256::ZERO);
+        }
+        U256::try_from_be_slice(bytes)
+    }
+}
+
 /// Tables that a database of an earlier schema version lacks: the first two came with version 2, the
-/// others with versions 3 and 4. Opening it adds them.
-pub(crate) const ADDED: [&str; 4] = [Proven::NAME, Kept::NAME, AccessLists::NAME, StateDiffs::NAME];
+/// next two with versions 3 and 4, and those of history with version 5. Opening it adds them.
+pub(crate) const ADDED: [&str; 6] = [
+    Proven::NAME,
+    Kept::NAME,
+    AccessLists::NAME,
+    StateDiffs::NAME,
+    AccountHistory::NAME,
+    SlotHistory::NAME,
+];
 
 /// Name and tuning of a table.
 pub(crate) type Entry = (&'static str, Tuning);
 
 /// All tables, for opening.
-pub(crate) const ALL: [Entry; 17] = [
+pub(crate) const ALL: [Entry; 19] = [
     entry::<Headers>(),
     entry::<Bodies>(),
     entry::<Receipts>(),
@@ -270,6 +349,8 @@ pub(crate) const ALL: [Entry; 17] = [
     entry::<Kept>(),
     entry::<AccessLists>(),
     entry::<StateDiffs>(),
+    entry::<AccountHistory>(),
+    entry::<SlotHistory>(),
     entry::<Meta>(),
 ];
 

@@ -124,6 +124,16 @@ impl<'a> View<'a> {
         )
     }
 
+    /// Returns a cursor that is at no record, for a table whose records are found by a prefix of their
+    /// key. [`Cursor::seek`] finds records that have the prefix of the sought key. Past those, it may
+    /// be at any record or none. Filters answer for prefixes without a record, mostly from memory.
+    pub fn prefix_cursor<T: Table>(&self) -> Cursor<'_, T> {
+        self.cursor_over(
+            |view| view.prefix_cursor::<T>(),
+            |tables| MemoryCursor::new::<T>(tables, &[], None),
+        )
+    }
+
     fn cursor_over<'v, T: Table>(
         &'v self,
         rocks: impl FnOnce(&'v RocksView<'a>) -> DBRawIteratorWithThreadMode<'v, Db>,
@@ -164,14 +174,27 @@ impl RocksView<'_> {
         &self,
         bounds: impl rocksdb::IterateBounds,
     ) -> DBRawIteratorWithThreadMode<'_, Db> {
+        let mut options = self.cursor_options();
+        options.set_iterate_range(bounds);
+        // Passes from one prefix to the next in tables with filters by prefix.
+        options.set_total_order_seek(true);
+        let mut cursor = self.db.raw_iterator_cf_opt(family_of::<T>(self.db), options);
+        cursor.seek_to_first();
+        cursor
+    }
+
+    fn prefix_cursor<T: Table>(&self) -> DBRawIteratorWithThreadMode<'_, Db> {
+        let mut options = self.cursor_options();
+        options.set_prefix_same_as_start(true);
+        self.db.raw_iterator_cf_opt(family_of::<T>(self.db), options)
+    }
+
+    fn cursor_options(&self) -> ReadOptions {
         let mut options = ReadOptions::default();
         if let Some(snapshot) = &self.snapshot {
             options.set_snapshot(snapshot);
         }
-        options.set_iterate_range(bounds);
-        let mut cursor = self.db.raw_iterator_cf_opt(family_of::<T>(self.db), options);
-        cursor.seek_to_first();
-        cursor
+        options
     }
 }
 

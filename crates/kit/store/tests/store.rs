@@ -184,11 +184,11 @@ fn directories_that_are_not_ours_are_refused() {
 
     let store = create(&path);
     let mut batch = store.batch();
-    batch.put::<Meta>("schema_version", &5u32.to_be_bytes());
+    batch.put::<Meta>("schema_version", &6u32.to_be_bytes());
     store.write(batch, Durability::Process).unwrap();
     drop(store);
     let refused = open(&path);
-    assert!(matches!(refused, Err(Error::NewerSchema { found: 5, supported: 4, .. })));
+    assert!(matches!(refused, Err(Error::NewerSchema { found: 6, supported: 5, .. })));
 }
 
 #[test]

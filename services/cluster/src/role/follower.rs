@@ -64,6 +64,7 @@ pub async fn follower(
     if leaders.iter().any(|leader| leader == JETSTREAM) && !process.bus().is_shared() {
         return Err(Error::NoNats);
     }
+    config.storage_writer.history_blocks = config.follower.history_blocks;
     let proof = process.identify(access::FOLLOWER, &config.tls)?;
     let listener = process.listen("http", http).await?;
     let mut clients = Vec::new();
@@ -87,7 +88,8 @@ pub async fn follower(
             copy_genesis(&settings.datadir, &asked)?;
         }
         let storage = StorageWriter::start(settings, deps)?;
-        let replica = Arc::new(Replica::open(&executor, storage.clone())?);
+        let history = storage.clone();
+        let replica = Arc::new(Replica::open(&executor, storage.clone(), Some(history))?);
         Ok((storage, replica))
     });
     let (storage, replica) = opened.await?;

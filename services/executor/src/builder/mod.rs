@@ -221,7 +221,7 @@ impl Builder {
         let Some(Progress { best, error, .. }) = taken else { return Ok(None) };
         match (best, error) {
             (Some(best), _) => Ok(Some(best)),
-            (None, Some(Error::UnknownBlock | Error::StateUnavailable(_))) => Ok(None),
+            (None, Some(Error::UnknownBlock | Error::StateUnavailable { .. })) => Ok(None),
             (None, Some(error)) => Err(error),
             (None, None) => Err(Error::NotBuiltYet),
         }

@@ -6,7 +6,7 @@ use alloy_consensus::Header;
 use alloy_rlp::Decodable;
 use std::sync::Arc;
 use tandem_primitives::{B256, BlockId, Bytes};
-use tandem_proto::storage::{PendingBlock, StorageApi};
+use tandem_proto::storage::{HistoryReads, PendingBlock, StorageApi};
 use tracing::warn;
 
 /// Number of state diffs requested in one call.
@@ -16,14 +16,18 @@ const DIFFS_PER_CALL: usize = 64;
 const ATTEMPTS: usize = 8;
 
 impl Chain {
-    /// Reads the chain of a storage-writer, with the state of the blocks near its head. May wait for
-    /// the database.
+    /// Reads the chain of a storage-writer, with the state of the blocks near its head. Earlier states
+    /// come from `history`. May wait for the database.
     ///
     /// # Errors
     /// [`Error`].
-    pub fn attach(config: &Config, storage: Arc<dyn StorageApi>) -> Result<Self, Error> {
+    pub fn attach(
+        config: &Config,
+        storage: Arc<dyn StorageApi>,
+        history: Option<Arc<dyn HistoryReads>>,
+    ) -> Result<Self, Error> {
         metrics::describe();
-        let chain = Self::open(config, storage)?;
+        let chain = Self { history, ..Self::open(config, storage)? };
         chain.reload()?;
         Ok(chain)
     }

@@ -16,7 +16,14 @@ use crate::{
     },
     config::Config,
     error::Error,
-    state::{StateReader, cache::BaseCache, layers::Layers, recent::Recent, view::StateView},
+    state::{
+        StateReader,
+        cache::BaseCache,
+        layers::Layers,
+        past::{BlockView, PastView},
+        recent::Recent,
+        view::StateView,
+    },
     wanted::Wanted,
 };
 use alloy_consensus::Header;
@@ -29,7 +36,10 @@ use tandem_primitives::{
     Account, Address, B256, BlockId, BlockNumber, Bytes, EMPTY_CODE_HASH, U256, keccak256,
 };
 use tandem_proto::{
-    storage::{self, BlockRef, Forkchoice, ReadState, StorageApi, TransactionPlace},
+    storage::{
+        self, BlockRef, Forkchoice, HistoryReads, KeptStates, ReadState, StorageApi,
+        TransactionPlace,
+    },
     sync::SyncProgress,
 };
 use tokio::sync::watch;
@@ -66,6 +76,8 @@ pub struct Chain {
     pub(crate) recent: Arc<Recent>,
     block_hashes: BlockHashes,
     pub(crate) storage: Arc<dyn StorageApi>,
+    /// States below the base, if this process keeps them.
+    pub(crate) history: Option<Arc<dyn HistoryReads>>,
     genesis: BlockId,
     /// Number of newest blocks whose state can be read.
     pub(crate) state_blocks: u64,
@@ -95,6 +107,7 @@ impl Chain {
             recent: Arc::new(Recent::new(cache)),
             block_hashes: BlockHashes::default(),
             storage,
+            history: None,
             genesis: checkpoint.genesis,
             state_blocks: config.unfinalized_blocks_max.max(config.persist_depth) + 1,
             sync_target: RwLock::default(),
@@ -326,20 +339,55 @@ impl Chain {
         view.slot(&keccak256(address), &keccak256(slot.to_be_bytes::<32>()))
     }
 
+    /// Returns the blocks whose states history has, `None` if none is kept.
+    ///
+    /// # Errors
+    /// [`Error::Storage`].
+    pub(crate) fn kept_states(&self) -> Result<Option<KeptStates>, Error> {
+        let kept = self.history.as_ref().map(|history| history.kept_states()).transpose();
+        Ok(kept?.flatten())
+    }
+
     /// Returns the state after a block. Available for the blocks from the base to the head of each
-    /// branch.
-    pub(crate) fn view(&self, tag: BlockTag) -> Result<(BlockId, StateView), Error> {
+    /// branch, and for blocks below the base that history leads to.
+    pub(crate) fn view(&self, tag: BlockTag) -> Result<(BlockId, BlockView), Error> {
         let id = self.resolve(tag)?.ok_or(Error::UnknownBlock)?;
-        let (known, base) = self.recent.read(|layers| (layers.contains(&id.hash), layers.base()));
-        if !known && id != base {
-            return Err(Error::StateUnavailable(id));
+        let recent = self.recent_view(id);
+        let (Some(history), Some(kept)) = (&self.history, self.kept_states()?) else {
+            let unavailable = || Error::StateUnavailable { block: id, oldest: self.base().number };
+            let view = recent.ok_or_else(unavailable)?;
+            return Ok((id, BlockView::Recent(view, None)));
+        };
+        let past = PastView {
+            block: id,
+            oldest: kept.oldest,
+            history: history.clone(),
+            cached: self.recent.clone(),
+        };
+        match recent {
+            Some(view) => Ok((id, BlockView::Recent(view, Some(past)))),
+            // Reading finds out whether the block is in the chain of the base.
+            None if (kept.oldest..=kept.newest).contains(&id.number) => {
+                Ok((id, BlockView::Past(past)))
+            }
+            None => Err(Error::StateUnavailable { block: id, oldest: kept.oldest }),
         }
-        Ok((id, StateView::passing(id.hash, self.recent.clone(), self.storage.clone())))
+    }
+
+    /// Returns the state after a block from the base to the head of a branch, `None` for others.
+    pub(crate) fn recent_view(&self, id: BlockId) -> Option<StateView> {
+        let known = |layers: &Layers| layers.contains(&id.hash) || layers.base() == id;
+        let is_known = self.recent.read(known);
+        is_known.then(|| StateView::passing(id.hash, self.recent.clone(), self.storage.clone()))
     }
 
     /// Returns the state after a block, for building a block on it.
     pub(crate) fn view_for_building(&self, parent: BlockId) -> Result<StateView, Error> {
-        self.view(BlockTag::Hash(parent.hash))?;
+        let (id, _) = self.header_by_hash(parent.hash)?.ok_or(Error::UnknownBlock)?;
+        if self.recent_view(id).is_none() {
+            let oldest = self.base().number;
+            return Err(Error::StateUnavailable { block: id, oldest });
+        }
         Ok(StateView::building(parent.hash, self.recent.clone(), self.storage.clone()))
     }
 

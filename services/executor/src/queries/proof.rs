@@ -8,7 +8,7 @@
 use crate::{
     chain::Chain,
     error::Error,
-    state::{StateReader, layers::Branch},
+    state::{StateReader, layers::Branch, view::StateView},
 };
 use alloy_primitives::map::{B256Map, B256Set, DefaultHashBuilder, HashMap};
 use parking_lot::Mutex;
@@ -79,7 +79,7 @@ impl Proofs {
         if computed != header {
             return Err(Error::ProofMismatch { block: number, header, computed });
         }
-        let (_, view) = self.chain.view(crate::BlockTag::Hash(block.hash))?;
+        let view = self.view(block)?;
         let storage_top = nodes.get(Some(owner), &[]);
         let mut proofs = Vec::with_capacity(keys.len());
         for key in &keys {
@@ -104,7 +104,7 @@ impl Proofs {
         // The storage root is needed even without any slot.
         targets.push(slot(&B256::ZERO));
         for _ in 0..ATTEMPTS_MAX {
-            let (_, view) = self.chain.view(crate::BlockTag::Hash(block.hash))?;
+            let view = self.view(block)?;
             let branch = view.branch();
             // This order matters: a block whose diff is gone is in the base that is read next.
             let diffs = self.trie_diffs(branch.hashes())?;
@@ -113,7 +113,16 @@ impl Proofs {
                 return Ok(nodes);
             }
         }
-        Err(Error::StateUnavailable(block))
+        Err(self.unavailable(block))
+    }
+
+    /// Returns the state after a block whose trie nodes can be read.
+    fn view(&self, block: BlockId) -> Result<StateView, Error> {
+        self.chain.recent_view(block).ok_or_else(|| self.unavailable(block))
+    }
+
+    fn unavailable(&self, block: BlockId) -> Error {
+        Error::ProofUnavailable { block, oldest: self.chain.base().number }
     }
 
     /// Returns the trie diffs of these blocks, `None` for a block that is no longer pending. Each

@@ -7,6 +7,7 @@ pub mod flush;
 pub mod layers;
 pub mod listed;
 pub mod parent;
+pub mod past;
 pub mod published;
 mod read_times;
 pub mod reads;

@@ -17,11 +17,13 @@ fn a_follower_has_the_chain_of_its_leader_through_reorgs_rewinds_and_restarts() 
         let start =
             |leader: &Leader| Copy::start(&own, vec![named("leader", leader.host.client())]);
         let mut copy = start(&leader);
+        let mut earlier = 0;
         for step in 0..90 {
             leader.step();
             if leader.random.one_in(6) {
                 copy.wait_for(&leader.writer);
                 copy.compare(&leader.writer, &leader.chain);
+                earlier += copy.compare_history(&leader.chain);
             }
             if leader.random.one_in(12) {
                 copy.end();
@@ -37,6 +39,8 @@ fn a_follower_has_the_chain_of_its_leader_through_reorgs_rewinds_and_restarts() 
         }
         copy.wait_for(&leader.writer);
         copy.compare(&leader.writer, &leader.chain);
+        earlier += copy.compare_history(&leader.chain);
+        assert!(earlier > 100, "{earlier} states");
         assert_eq!(copy.follower.status().lag_blocks(), Some(0));
         let last = copy.heard.chosen.lock().last().copied();
         assert!(last.is_none_or(|last| last == leader.writer.checkpoint().unwrap().forkchoice));
@@ -62,6 +66,7 @@ fn a_follower_that_is_too_far_behind_downloads_a_state_once() {
     leader.grow(5);
     copy.wait_for(&leader.writer);
     copy.compare(&leader.writer, &leader.chain);
+    assert!(copy.compare_history(&leader.chain) > 0);
     copy.end();
     // With a state of its own, a follower does not throw it away by itself.
     leader.grow(60);

@@ -9,11 +9,11 @@ use std::{
 };
 use tandem_follower::{ChainView, Config, Deps, Follower, Leader};
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
-use tandem_proto::storage::{BaseReads, BlockReads, BlockRef, Forkchoice, ReadState};
+use tandem_proto::storage::{BaseReads, BlockReads, BlockRef, Forkchoice, HistoryReads, ReadState};
 use tandem_rpc::ConnectionConfig;
 use tandem_storage_writer::{StorageWriter, grpc::Server, verify};
 use tandem_storage_writer_client::{Client, ClientConfig};
-use tandem_testkit::world::World;
+use tandem_testkit::world::{World, account_key, slot_key};
 use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -148,6 +148,37 @@ impl Copy {
         for (address, account) in request.accounts.iter().zip(&values.accounts) {
             assert_eq!(Some(world.0[address].0), *account);
         }
+    }
+
+    /// Compares the states after all blocks that history has. Returns their number.
+    pub fn compare_history(&self, chain: &[(BlockId, World)]) -> usize {
+        let kept = self.writer.kept_states().unwrap().unwrap();
+        let accounts: Vec<B256> = (0..40).map(account_key).collect();
+        let slots: Vec<(B256, B256)> = accounts
+            .iter()
+            .flat_map(|owner| (0..12).map(|slot| (*owner, slot_key(slot * 5))))
+            .collect();
+        let request = ReadState { accounts, slots, codes: Vec::new() };
+        let mut compared = 0;
+        for (block, world) in chain {
+            let values = self.writer.read_state_after(*block, &request).unwrap();
+            let Some(values) = values else {
+                // The base may move on meanwhile.
+                let is_kept = (kept.oldest + 16..=kept.newest).contains(&block.number);
+                assert!(!is_kept, "block {block} of {kept:?}");
+                continue;
+            };
+            for (address, account) in request.accounts.iter().zip(&values.accounts) {
+                assert_eq!(world.0.get(address).map(|(account, _)| *account), *account);
+            }
+            for ((owner, slot), value) in request.slots.iter().zip(&values.slots) {
+                let slots = world.0.get(owner).map(|(_, slots)| slots);
+                let want = slots.and_then(|slots| slots.get(slot).copied()).unwrap_or_default();
+                assert_eq!(want, *value, "slot {slot} of {owner} after {block}");
+            }
+            compared += 1;
+        }
+        compared
     }
 
     /// Ends the follower.

@@ -14,9 +14,13 @@ use std::{
 };
 use tandem_primitives::{B256, BlockId, NodeChange, ShardSet, TrieDiff, U256, WalkTarget};
 use tandem_proto::storage::{
-    BaseReads, Block, BlockRef, Epoch, Error, Forkchoice, ReadState, StorageApi, TransactionPlace,
+    BaseReads, Block, BlockRef, Epoch, Error, Forkchoice, HistoryReads, ReadState, StateValues,
+    StorageApi, TransactionPlace,
 };
 use tandem_storage_writer::{Config, Deps, StorageWriter, verify};
+
+/// Blocks of history under small limits.
+const HISTORY: u64 = 16;
 
 /// Route by which calls reach a storage-writer.
 pub trait Front {
@@ -46,6 +50,8 @@ pub struct Model<F> {
     base: u64,
     /// Height of the oldest reverse diff.
     oldest_reverse: u64,
+    /// Height from which on history has states at least.
+    history_from: u64,
     /// Height of the finalized block, 0 for none.
     finalized: u64,
     /// State of which a range was asked for first.
@@ -86,6 +92,7 @@ impl<F: Front> Model<F> {
             canonical: vec![genesis],
             base: 0,
             oldest_reverse: 1,
+            history_from: 0,
             finalized: 0,
             served: None,
         };
@@ -245,6 +252,7 @@ impl<F: Front> Model<F> {
             self.base += 1;
             self.pending.remove(&self.canonical[self.base as usize].hash);
             self.oldest_reverse = self.oldest_reverse.max((self.base + 1).saturating_sub(12));
+            self.history_from = self.history_from.max(self.base.saturating_sub(HISTORY));
         }
         self.exclude();
         let started = Instant::now();
@@ -285,6 +293,7 @@ impl<F: Front> Model<F> {
             self.pending.insert(self.canonical[self.base as usize].hash);
             self.base -= 1;
         }
+        self.history_from = self.history_from.min(self.base);
         true
     }
 
@@ -339,6 +348,7 @@ impl<F: Front> Model<F> {
             assert_eq!(world, *self.world(got.id), "the diff leads elsewhere");
         }
         self.check_state(&*api, base);
+        self.check_history();
         self.check_blocks(&*api);
         if self.random.one_in(6) {
             self.check_ranges(&*api);
@@ -374,18 +384,7 @@ impl<F: Front> Model<F> {
         let request = ReadState { accounts, slots, codes };
         let values = api.read_state(&request).unwrap();
         assert_eq!(values.base, base);
-        for (key, got) in request.accounts.iter().zip(&values.accounts) {
-            assert_eq!(*got, world.0.get(key).map(|(account, _)| *account));
-        }
-        for ((account, slot), got) in request.slots.iter().zip(&values.slots) {
-            let slots = world.0.get(account).map(|(_, slots)| slots);
-            let want = slots.and_then(|slots| slots.get(slot).copied());
-            assert_eq!(*got, want.unwrap_or(U256::ZERO));
-        }
-        for (hash, code) in request.codes.iter().zip(&values.codes) {
-            let empty = *hash == tandem_primitives::EMPTY_CODE_HASH;
-            assert_eq!(code.is_none(), empty);
-        }
+        compare(self.world(base), &request, &values);
         let targets: Vec<WalkTarget> = request
             .slots
             .iter()
@@ -402,6 +401,37 @@ impl<F: Front> Model<F> {
         for node in &walked.nodes {
             assert!(node.owner.is_some() || !node.path.is_empty(), "the account trie's root");
             assert!(seen.insert((node.owner, node.path.clone())), "a node came twice");
+        }
+    }
+
+    /// Reads the states after some blocks, whether history has them or not.
+    fn check_history(&mut self) {
+        let writer = self.writer.clone().unwrap();
+        let kept = writer.kept_states().unwrap().unwrap();
+        assert_eq!((kept.newest, kept.blocks_max), (self.base, HISTORY));
+        assert!(kept.oldest + HISTORY >= self.base && kept.oldest <= self.history_from, "{kept:?}");
+        let side: Vec<BlockId> = self.blocks.values().map(|(block, _)| block.id).collect();
+        for _ in 0..3 {
+            let canonical = *self.random.pick(&self.canonical);
+            let any = if side.is_empty() { canonical } else { *self.random.pick(&side) };
+            for block in [canonical, any] {
+                let accounts: Vec<B256> = (0..40).map(account_key).collect();
+                let slots: Vec<(B256, B256)> = (0..80)
+                    .map(|_| *self.random.pick(&accounts))
+                    .map(|account| (account, slot_key(self.random.below(60))))
+                    .collect();
+                let world = self.world(block);
+                let codes = world.0.values().map(|(account, _)| account.code_hash).collect();
+                let request = ReadState { accounts, slots, codes };
+                let values = writer.read_state_after(block, &request).unwrap();
+                let is_kept = self.canonical.get(block.number as usize) == Some(&block)
+                    && (kept.oldest..=kept.newest).contains(&block.number);
+                assert_eq!(values.is_some(), is_kept, "{block}, {kept:?}");
+                if let Some(values) = values {
+                    assert_eq!(values.base, block);
+                    compare(world, &request, &values);
+                }
+            }
         }
     }
 
@@ -428,6 +458,22 @@ impl<F: Front> Model<F> {
             // When the branch leaves the chain below the base, a diff may still be in memory.
             assert!(api.trie_diff(hash).unwrap().is_some() || !reachable);
         }
+    }
+}
+
+/// Compares an answer with the state that it has to be from.
+fn compare(world: &World, request: &ReadState, values: &StateValues) {
+    for (key, got) in request.accounts.iter().zip(&values.accounts) {
+        assert_eq!(*got, world.0.get(key).map(|(account, _)| *account));
+    }
+    for ((account, slot), got) in request.slots.iter().zip(&values.slots) {
+        let slots = world.0.get(account).map(|(_, slots)| slots);
+        let want = slots.and_then(|slots| slots.get(slot).copied());
+        assert_eq!(*got, want.unwrap_or(U256::ZERO));
+    }
+    for (hash, code) in request.codes.iter().zip(&values.codes) {
+        let empty = *hash == tandem_primitives::EMPTY_CODE_HASH;
+        assert_eq!(code.is_none(), empty);
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_primitives::{B256, BlockId, U256, WalkTarget};
-use tandem_proto::storage::{BlockRef, Forkchoice, ReadState, StorageApi};
+use tandem_proto::storage::{BlockRef, Forkchoice, HistoryReads, ReadState, StorageApi};
 use tandem_storage_writer::{Deps, StorageWriter};
 
 /// Chain of blocks, all committed and canonical, and the state after each.
@@ -47,6 +47,7 @@ pub fn move_and_read(
             let mut reads = 0u64;
             while !done.load(Ordering::Relaxed) {
                 check_reads(&*api, &chain);
+                check_history(&writer, &chain);
                 if reads.is_multiple_of(8) {
                     assert_eq!(writer.verify().unwrap().first_difference, None);
                 }
@@ -89,6 +90,28 @@ pub fn move_and_read(
     let events = events.lock();
     let steps = |pair: &[u64]| pair[1] == pair[0] + 1 || pair[1] < pair[0];
     assert!(events.windows(2).all(steps), "{events:?}");
+}
+
+/// Reads the states after all blocks that history has, while the base moves and old ones go.
+fn check_history(writer: &StorageWriter, chain: &Mutex<Chain>) {
+    let kept = writer.kept_states().unwrap().unwrap();
+    let accounts: Vec<B256> = (0..40).map(account_key).collect();
+    let slots = accounts.iter().flat_map(|&a| (0..4).map(move |n| (a, slot_key(n)))).collect();
+    let request = ReadState { accounts, slots, codes: Vec::new() };
+    for number in kept.oldest..=kept.newest {
+        let block = chain.lock().blocks[number as usize];
+        // The base may have moved since, so that the block is below all history or above the base.
+        let Some(values) = writer.read_state_after(block, &request).unwrap() else { continue };
+        let chain = chain.lock();
+        let world = &chain.worlds[&block.hash];
+        for (key, got) in request.accounts.iter().zip(&values.accounts) {
+            assert_eq!(*got, world.0.get(key).map(|(account, _)| *account), "{block}");
+        }
+        for ((owner, slot), got) in request.slots.iter().zip(&values.slots) {
+            let want = world.0.get(owner).and_then(|(_, slots)| slots.get(slot).copied());
+            assert_eq!(*got, want.unwrap_or(U256::ZERO), "{block}");
+        }
+    }
 }
 
 fn check_reads(api: &dyn StorageApi, chain: &Mutex<Chain>) {

@@ -1,186 +1,177 @@
-//! Old bodies and receipts: removed by policy, and their absence is said (EIP-4444).
+//! History: where it begins and ends, what it takes up, and storage without code. Its values are compared
+//! in the random histories.
 
-use crate::common::{Random, World, block, new_chain};
-use alloy_consensus::Header;
-use alloy_rlp::Decodable;
+use crate::common::{Random, World, account_key, block, new_chain, slot_key};
 use std::{
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_primitives::{BlockId, U256, keccak256};
-use tandem_proto::{
-    feed::FeedReads,
-    storage::{
-        BaseReads, Block, BlockReads, BlockRef, BlockWrites, Epoch, Error, Forkchoice, WriteLease,
-    },
+use tandem_primitives::{Account, AccountUpdate, B256, BlockId, SlotUpdate, StateDiff, U256};
+use tandem_proto::storage::{
+    BaseReads, BlockWrites, Epoch, Forkchoice, HistoryReads, ReadState, WriteLease,
 };
-use tandem_storage_writer::{Config, Deps, History, StorageWriter};
+use tandem_storage_writer::{Config, Deps, StorageWriter, table_shapes};
 
-/// Blocks whose reverse diffs are kept.
-const REVERSE: u64 = 12;
-
-struct Node {
+/// Chain without branches.
+struct Growing {
     writer: Arc<StorageWriter>,
     epoch: Epoch,
-}
-
-impl Node {
-    fn open(datadir: &Path, history: History) -> Self {
-        let config = Config {
-            persist_depth: 1,
-            reverse_diff_blocks: REVERSE,
-            feed_blocks: REVERSE,
-            history,
-            ..Config::with_small_limits(datadir)
-        };
-        let writer = StorageWriter::start(config, Deps::default()).unwrap();
-        let epoch = writer.acquire_epoch("test").unwrap();
-        Self { writer, epoch }
-    }
-
-    fn choose(&self, id: BlockId) {
-        let forkchoice = Forkchoice { head: id, safe: None, finalized: Some(id) };
-        self.writer.canonicalize(self.epoch, forkchoice).unwrap();
-    }
-
-    fn oldest(&self) -> u64 {
-        self.writer.checkpoint().unwrap().oldest_block
-    }
-
-    fn wait(&self, what: &str, is_so: impl Fn(&StorageWriter) -> bool) {
-        let started = Instant::now();
-        while !is_so(&self.writer) {
-            assert!(started.elapsed() < Duration::from_secs(20), "{what}; {}", self.oldest());
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn wait_for_oldest(&self, number: u64) {
-        self.wait("history is not pruned", |it| it.checkpoint().unwrap().oldest_block >= number);
-        assert_eq!(self.oldest(), number);
-    }
-}
-
-/// Chain over a genesis, built one block at a time.
-struct Chain {
-    parent: BlockId,
+    head: BlockId,
     world: World,
     random: Random,
 }
 
-impl Chain {
-    fn at(datadir: &Path) -> Self {
-        let (parent, world) = new_chain(datadir);
-        Self { parent, world, random: Random(11) }
+impl Growing {
+    fn start(datadir: &Path, history_blocks: u64) -> Self {
+        let (head, world) = new_chain(datadir);
+        let (writer, epoch) = open(datadir, history_blocks);
+        Self { writer, epoch, head, world, random: Random(9) }
     }
 
-    fn next(&mut self, difficulty: u64) -> Block {
-        let diff = self.world.random_diff(&mut self.random);
+    /// Opens the database again.
+    fn restart(&mut self, datadir: &Path, history_blocks: u64) {
+        self.writer.stop();
+        // The database closes with its last handle.
+        self.writer = idle();
+        (self.writer, self.epoch) = open(datadir, history_blocks);
+    }
+
+    /// Adds a block, and waits until the base is its parent.
+    fn add(&mut self, diff: StateDiff) {
         self.world.apply(&diff);
-        let mut next = block(self.parent, &self.world, diff, &mut self.random);
-        let mut header = Header::decode(&mut &next.header[..]).unwrap();
-        header.difficulty = U256::from(difficulty);
-        next.header = alloy_rlp::encode(&header).into();
-        next.id = BlockId::new(header.number, keccak256(&next.header));
-        next.access_list = None;
-        self.parent = next.id;
-        next
-    }
-
-    /// Commits this many blocks, and waits for the base to follow.
-    fn extend(&mut self, node: &Node, count: u64, difficulty: u64) -> Vec<Block> {
-        let blocks: Vec<_> = (0..count).map(|_| self.next(difficulty)).collect();
-        for next in &blocks {
-            node.writer.commit(node.epoch, next.clone()).unwrap();
-            node.choose(next.id);
-        }
-        let base = self.parent.number - 1;
-        node.wait("the base does not follow", |it| it.checkpoint().unwrap().base.number >= base);
-        blocks
-    }
-}
-
-/// Checks that exactly the blocks from `oldest` on have bodies and an index of their transactions.
-fn check(node: &Node, blocks: &[Block], oldest: u64) {
-    for block in blocks {
-        let number = block.id.number;
-        let (_, header) = node.writer.header(BlockRef::Number(number)).unwrap().unwrap();
-        assert_eq!(header, block.header, "headers stay");
-        let found = node.writer.block(BlockRef::Hash(block.id.hash));
-        let place = block.transaction_hashes.first().map(|hash| node.writer.transaction(*hash));
-        if number < oldest {
-            assert_eq!(found, Err(Error::Pruned { number, oldest }));
-            assert!(place.is_none_or(|place| place.unwrap().is_none()), "block {number}");
-        } else {
-            assert_eq!(found.unwrap().unwrap().body, block.body);
-            assert!(place.is_none_or(|place| place.unwrap().is_some()), "block {number}");
+        let next = block(self.head, &self.world, diff, &mut self.random);
+        self.head = next.id;
+        self.writer.commit(self.epoch, next).unwrap();
+        let forkchoice = Forkchoice { head: self.head, safe: None, finalized: Some(self.head) };
+        self.writer.canonicalize(self.epoch, forkchoice).unwrap();
+        let started = Instant::now();
+        while self.writer.checkpoint().unwrap().base.number + 1 < self.head.number {
+            assert!(started.elapsed() < Duration::from_secs(20), "the base does not follow");
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
-    assert!(node.writer.block(BlockRef::Number(0)).unwrap().is_some(), "genesis stays");
-    assert_eq!(node.writer.verify().unwrap().first_difference, None);
+
+    fn grow(&mut self, blocks: u64) {
+        for _ in 0..blocks {
+            let diff = self.world.random_diff(&mut self.random);
+            self.add(diff);
+        }
+    }
+
+    fn kept(&self) -> Option<(u64, u64)> {
+        self.writer.kept_states().unwrap().map(|kept| (kept.oldest, kept.newest))
+    }
+}
+
+fn open(datadir: &Path, history_blocks: u64) -> (Arc<StorageWriter>, Epoch) {
+    let config = Config { persist_depth: 1, history_blocks, ..Config::with_small_limits(datadir) };
+    let writer = StorageWriter::start(config, Deps::default()).unwrap();
+    let epoch = writer.acquire_epoch("test").unwrap();
+    (writer, epoch)
+}
+
+/// Returns the number of records of history in a closed database.
+fn records(datadir: &Path) -> u64 {
+    let shapes = table_shapes(datadir).unwrap();
+    let of = |table: &str| {
+        shapes.iter().find(|shape| shape.table == table).map_or(0, |shape| shape.keys_estimate)
+    };
+    of("account_history") + of("slot_history")
 }
 
 #[test]
-fn the_last_blocks_are_kept_also_over_a_restart() {
+fn history_begins_at_the_base_and_goes_when_it_is_switched_off() {
     let directory = tempfile::tempdir().unwrap();
-    let mut chain = Chain::at(directory.path());
-    let node = Node::open(directory.path(), History::All);
-    let mut blocks = chain.extend(&node, 60, 0);
-    assert_eq!(node.oldest(), 0);
-    check(&node, &blocks, 0);
-    node.writer.stop();
-    drop(node);
-    // A lowered limit is reached, although a block prunes only a few.
-    let node = Node::open(directory.path(), History::Blocks(20));
-    blocks.extend(chain.extend(&node, 5, 0));
-    let base = node.writer.checkpoint().unwrap().base.number;
-    node.wait_for_oldest(base + 1 - 20);
-    let oldest = node.oldest();
-    check(&node, &blocks, oldest);
-    node.writer.stop();
-    drop(node);
-    // What is pruned stays so without the policy.
-    let node = Node::open(directory.path(), History::All);
-    assert_eq!(node.oldest(), oldest);
-    check(&node, &blocks, oldest);
-    node.writer.stop();
-}
-
-/// A move of the base back needs bodies, and so does a follower that has a place in the feed.
-#[test]
-fn what_a_rewind_or_the_feed_needs_stays() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut chain = Chain::at(directory.path());
-    let node = Node::open(directory.path(), History::Blocks(1));
-    let blocks = chain.extend(&node, 40, 0);
-    let base = node.writer.checkpoint().unwrap().base.number;
-    node.wait_for_oldest(base + 1 - REVERSE);
-    let oldest = node.oldest();
-    check(&node, &blocks, oldest);
-    let at = |number: u64| blocks[number as usize - 1].id;
-    assert!(node.writer.feed_next(at(oldest - 1), 0).is_ok());
-    let (behind, first) = (oldest - 2, oldest - 1);
-    let refused = node.writer.feed_next(at(behind), 0);
-    assert_eq!(refused.unwrap_err(), Error::TooFarBehind { at: behind, oldest: first });
-    // Also without changes, which such a reader does not need.
-    let refused = node.writer.feed_next(at(behind), 1000);
-    assert_eq!(refused.unwrap_err(), Error::TooFarBehind { at: behind, oldest: first });
-    node.choose(at(oldest - 1));
-    node.wait("the base does not step back", |it| it.checkpoint().unwrap().base.number < oldest);
-    assert!(node.writer.block(BlockRef::Hash(at(oldest).hash)).unwrap().is_some());
-    node.writer.stop();
+    let datadir = directory.path();
+    let mut chain = Growing::start(datadir, 0);
+    chain.grow(10);
+    assert_eq!(chain.kept(), None);
+    chain.restart(datadir, 100);
+    assert_eq!(chain.kept(), Some((9, 9)));
+    chain.grow(10);
+    assert_eq!(chain.kept(), Some((9, 19)));
+    let at_19 = chain.writer.checkpoint().unwrap().base;
+    chain.restart(datadir, 6);
+    assert_eq!(chain.kept(), Some((13, 19)), "a lower limit holds at once");
+    chain.restart(datadir, 0);
+    chain.grow(1);
+    assert_eq!(chain.kept(), None);
+    let read = chain.writer.read_state_after(at_19, &ReadState::default());
+    assert_eq!(read.unwrap(), None);
+    // There is a gap now, so nothing of before counts.
+    chain.restart(datadir, 100);
+    assert_eq!(chain.kept(), Some((20, 20)));
+    assert_eq!(chain.writer.read_state_after(at_19, &ReadState::default()).unwrap(), None);
+    chain.writer.stop();
 }
 
 #[test]
-fn blocks_with_proof_of_work_lose_their_bodies_and_others_do_not() {
+fn history_takes_up_no_more_with_a_longer_chain() {
     let directory = tempfile::tempdir().unwrap();
-    let mut chain = Chain::at(directory.path());
-    let node = Node::open(directory.path(), History::Merge);
-    let mut blocks = chain.extend(&node, 20, 7);
-    blocks.extend(chain.extend(&node, 30, 0));
-    node.wait_for_oldest(21);
-    blocks.extend(chain.extend(&node, 5, 0));
-    check(&node, &blocks, 21);
-    node.writer.stop();
+    let datadir = directory.path();
+    let mut chain = Growing::start(datadir, 16);
+    let mut sizes = Vec::new();
+    for _ in 0..3 {
+        chain.grow(60);
+        let base = chain.writer.checkpoint().unwrap().base.number;
+        assert_eq!(chain.kept(), Some((base - 16, base)));
+        chain.writer.stop();
+        chain.writer = idle();
+        sizes.push(records(datadir));
+        (chain.writer, chain.epoch) = open(datadir, 16);
+    }
+    // A block of this world has about 30 changes.
+    assert!(sizes.iter().all(|records| (50..1_500).contains(records)), "{sizes:?}");
+    chain.writer.stop();
+}
+
+/// Returns a storage-writer that takes the place of another one.
+fn idle() -> Arc<StorageWriter> {
+    let (genesis, _) = tandem_testkit::world::genesis();
+    let config = Config::with_small_limits("");
+    StorageWriter::create_in_memory(genesis.as_bytes(), config, Deps::default()).unwrap()
+}
+
+#[test]
+fn storage_of_an_account_without_code_is_found_in_the_states_that_have_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut chain = Growing::start(directory.path(), 100);
+    let address_hash = account_key(1_000);
+    let change = |account: Option<Account>, wiped: bool, slots: &[u64]| StateDiff {
+        accounts: vec![AccountUpdate {
+            address_hash,
+            account,
+            wiped,
+            slots: slots
+                .iter()
+                .map(|slot| SlotUpdate { key: slot_key(*slot), value: U256::from(7) })
+                .collect(),
+        }],
+        codes: Vec::new(),
+    };
+    let bare = Account { nonce: 0, balance: U256::from(1), ..Account::default() };
+    let mut blocks = vec![chain.head];
+    // Block 2 creates an account with storage, as before EIP-161. Block 5 removes it, and block 8
+    // creates one with a nonce.
+    for number in 1..=12 {
+        let mut slots = [3, 1, 2];
+        slots.sort_by_key(|slot| slot_key(*slot));
+        chain.add(match number {
+            2 => change(Some(bare), false, &slots),
+            5 => change(None, true, &[]),
+            8 => change(Some(Account { nonce: 1, ..bare }), true, &slots[..1]),
+            _ => StateDiff::default(),
+        });
+        blocks.push(chain.head);
+    }
+    for number in 0..=11 {
+        let found = chain.writer.has_storage_after(blocks[number], address_hash).unwrap();
+        let want = (2..5).contains(&number) || number >= 8;
+        assert_eq!(found, Some(want), "block {number}");
+    }
+    assert_eq!(chain.writer.has_storage_after(blocks[12], address_hash).unwrap(), None);
+    let other = B256::repeat_byte(0x11);
+    assert_eq!(chain.writer.has_storage_after(blocks[4], other).unwrap(), Some(false));
+    chain.writer.stop();
 }

@@ -13,6 +13,7 @@ mod download;
 mod histories;
 mod history;
 mod init;
+mod pruning;
 mod random;
 #[path = "../common/ranges.rs"]
 mod ranges;

@@ -12,7 +12,7 @@ use crate::{
     block::evm::evm_env,
     chain::{BlockTag, Chain},
     error::Error,
-    state::{BlockState, StateReader, view::StateView},
+    state::{BlockState, StateReader, past::BlockView},
 };
 use access_list::Touched;
 use alloy_consensus::Header;
@@ -186,7 +186,7 @@ struct Message<'a> {
     running: &'a Running<'a>,
     block: BlockId,
     header: Arc<Header>,
-    view: StateView,
+    view: BlockView,
     env: EvmEnv,
     transaction: TxEnv,
 }

@@ -31,6 +31,9 @@ use tandem_proto::storage;
 use tandem_proto::tx_pool::TxPoolApi;
 use tracing::warn;
 
+/// Error code for history that is not kept any more.
+const PRUNED_HISTORY: i32 = 4444;
+
 /// Data sources of the methods.
 struct Source {
     chain: Arc<Chain>,
@@ -180,7 +183,13 @@ fn known<T>(result: Result<Option<T>, Error>) -> Result<Option<T>, RpcError> {
 fn read_error(error: Error) -> RpcError {
     match &error {
         Error::Storage(storage::Error::Pruned { .. }) => return pruned_history(),
-        Error::StateUnavailable(_)
+        Error::StateUnavailable { block, oldest } | Error::ProofUnavailable { block, oldest }
+            if block.number < *oldest =>
+        {
+            return RpcError::new(PRUNED_HISTORY, error.to_string());
+        }
+        Error::StateUnavailable { .. }
+        | Error::ProofUnavailable { .. }
         | Error::UnknownBlock
         | Error::InvalidCall(_)
         | Error::Cut(Cut::TimedOut(_)) => {}
@@ -192,7 +201,7 @@ fn read_error(error: Error) -> RpcError {
 
 /// Reports history that is not kept any more (EIP-4444; execution-apis, error group `4444`).
 fn pruned_history() -> RpcError {
-    RpcError::new(4444, "Pruned history unavailable")
+    RpcError::new(PRUNED_HISTORY, "Pruned history unavailable")
 }
 
 /// Reports an invalid signature in a stored block, which validation should have excluded.

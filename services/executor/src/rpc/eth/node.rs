@@ -33,7 +33,7 @@ pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
         to_result(&source.client.version_line())
     });
     add_quick(methods, source, "eth_syncing", |source| syncing(&source.chain));
-    add_quick(methods, source, "eth_capabilities", capabilities);
+    add_reading(methods, source, "eth_capabilities", capabilities);
     add_reading(methods, source, "eth_config", config);
 }
 
@@ -137,24 +137,30 @@ struct WindowJson {
     retention_blocks: Quantity<u64>,
 }
 
-fn capabilities(source: &Source) -> Answer {
+fn capabilities(source: &Source, NoParams: NoParams) -> Answer {
     let BlockId { number, hash } = source.chain.head();
     let all = ResourceJson { disabled: false, oldest_block: Quantity(0), delete_strategy: None };
     // The state of the base and of every block above it.
-    let retention_blocks = Quantity(source.chain.state_blocks);
-    let state = ResourceJson {
+    let recent = source.chain.state_blocks;
+    let window = |oldest, blocks| ResourceJson {
         disabled: false,
-        oldest_block: Quantity(source.chain.base().number),
-        delete_strategy: Some(WindowJson { kind: "window", retention_blocks }),
+        oldest_block: Quantity(oldest),
+        delete_strategy: Some(WindowJson { kind: "window", retention_blocks: Quantity(blocks) }),
+    };
+    let proofs = window(source.chain.base().number, recent);
+    // History has values of states, but no tries.
+    let state = match source.chain.kept_states().map_err(read_error)? {
+        Some(kept) => window(kept.oldest, kept.blocks_max.saturating_add(recent)),
+        None => proofs.clone(),
     };
     to_result(&CapabilitiesJson {
         head: HeadJson { number: Quantity(number), hash },
-        state: state.clone(),
+        state,
         tx: all.clone(),
         logs: all.clone(),
         receipts: all.clone(),
         blocks: all,
-        stateproofs: state,
+        stateproofs: proofs,
     })
 }
 
