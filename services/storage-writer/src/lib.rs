@@ -78,7 +78,9 @@ pub use checkpoint::{
 pub use config::{Config, database_path, restore_path};
 pub use error::Error;
 pub use genesis::{Entry as GenesisEntry, GenesisFile, read as read_genesis};
-pub use init::{Initialized, Progress, has_database, init, init_copy, remove_database};
+pub use init::{
+    Initialized, Progress, has_database, init, init_copy, mark_as_copy, remove_database,
+};
 pub use maintenance::{compact_tables, copy_database, table_names, table_shapes};
 pub use metrics::describe_all as describe_metrics;
 pub use service::{Deps, StorageWriter};
