@@ -19,6 +19,11 @@ pub struct Args {
     /// Directory for the copy. Without a database, one is made with the leader's genesis
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
+    /// Directory or bucket with snapshots, as of `tandem snapshot`. A data directory without a database gets
+    /// that of the newest one after which a leader has the changes [default: `follower.snapshot` of the
+    /// settings, otherwise the state is copied from a leader]
+    #[arg(long, value_name = "PATH|URL")]
+    snapshot: Option<String>,
     #[command(flatten)]
     http: HttpArgs,
     #[command(flatten)]
@@ -29,6 +34,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.service.settings(&args.datadir)?;
     args.http.apply(&mut config.executor);
+    config.follower.snapshot = args.snapshot.or(config.follower.snapshot);
     let http = args.http.address();
     let leaders = args.leaders;
     let calls: Vec<String> =

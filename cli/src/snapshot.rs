@@ -19,11 +19,8 @@ use std::{
 };
 use tandem_cluster::{Identity, TlsConfig};
 use tandem_proto::access::OPERATOR;
-use tandem_snapshot::{Block, Created, Manifest, PARALLEL, Repository, Subject, lock_directory};
-use tandem_storage_writer::{
-    DatabaseSubject, StateBlock, checkpoint_path, database_subject, make_checkpoint,
-    remove_checkpoint, seal_checkpoint, verify,
-};
+use tandem_snapshot::{Created, Manifest, PARALLEL, Repository, Subject, lock_directory};
+use tandem_storage_writer::{checkpoint_path, make_checkpoint, remove_checkpoint, seal_checkpoint};
 use tandem_storage_writer_client::{Client, ClientConfig};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
@@ -199,7 +196,7 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
     let show = |done, total| report.show(done, total);
     let made = tandem_snapshot::create(
         &folder,
-        described(&subject),
+        Subject::from(&subject),
         created,
         &repository,
         parallel,
@@ -240,22 +237,6 @@ async fn ask_for_checkpoint(url: &str, args: &CreateArgs) -> anyhow::Result<()> 
         path.display()
     );
     Ok(())
-}
-
-/// Returns what a manifest says of a database.
-fn described(subject: &DatabaseSubject) -> Subject {
-    let block = |block: StateBlock| Block {
-        number: block.id.number,
-        hash: block.id.hash,
-        state_root: block.state_root,
-    };
-    Subject {
-        schema_version: subject.schema_version,
-        chain_id: subject.chain_id,
-        genesis: subject.genesis.hash,
-        head: block(subject.head),
-        base: block(subject.base),
-    }
 }
 
 fn created_text(made: &Created, seconds: f64) -> String {
@@ -306,7 +287,7 @@ async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
     let Subject { head, .. } = restored.manifest.subject;
     let mut value = summary(&name, &restored.manifest);
     spawn_blocking(move || -> anyhow::Result<()> {
-        check(&restored.manifest.subject, &restored.datadir(), args.no_verify)?;
+        restored.check(!args.no_verify)?;
         restored.finish()
     })
     .await??;
@@ -331,23 +312,6 @@ async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
             transfer.as_secs_f64(),
         ),
     })
-}
-
-/// Compares restored files with their manifest, and verifies them as `tandem verify` does.
-fn check(want: &Subject, datadir: &Path, no_verify: bool) -> anyhow::Result<()> {
-    let advice = || format!("remove {} and restore another snapshot", datadir.display());
-    let got = described(&database_subject(datadir).with_context(advice)?);
-    // The version rises when this Tandem opens a database of an earlier one.
-    let got = Subject { schema_version: want.schema_version, ..got };
-    ensure!(got == *want, "the database is another one than its manifest says; {}", advice());
-    if no_verify {
-        return Ok(());
-    }
-    let report = verify(datadir).with_context(advice)?;
-    if let Some(first) = &report.first_difference {
-        bail!("{} differences, the first: {first}; {}", report.differences, advice());
-    }
-    Ok(())
 }
 
 async fn list(store: &StoreArgs, json: bool) -> anyhow::Result<()> {

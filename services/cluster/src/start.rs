@@ -54,6 +54,9 @@ pub enum Error {
     /// The pool of transactions cannot start.
     #[error(transparent)]
     TxPool(#[from] tandem_tx_pool::StartError),
+    /// A snapshot cannot be restored.
+    #[error("snapshot: {0}")]
+    Snapshot(String),
     /// The position of the chain cannot be read.
     #[error("read the chain: {0}")]
     Storage(#[from] tandem_proto::storage::Error),
@@ -109,6 +112,13 @@ pub enum Error {
     /// The operating system cannot start a thread.
     #[error("start threads: {0}")]
     Threads(#[from] io::Error),
+}
+
+impl Error {
+    /// Tells of a snapshot with all causes.
+    pub(crate) fn snapshot(error: impl std::fmt::Display) -> Self {
+        Self::Snapshot(format!("{error:#}"))
+    }
 }
 
 /// Services running in this process.

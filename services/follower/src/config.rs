@@ -13,6 +13,10 @@ pub struct Config {
     pub retry_ms_min: u64,
     /// Longest pause before a lost leader is asked again, in milliseconds.
     pub retry_ms_max: u64,
+    /// Directory or bucket with snapshots, such as `s3://BUCKET/PATH`. A data directory without a database
+    /// gets that of the newest snapshot after which a leader has the changes. `None`: the state is copied
+    /// from a leader.
+    pub snapshot: Option<String>,
     /// Blocks below the base whose states JSON-RPC reads: balances, nonces, codes, slots and calls. 0 for
     /// none. The default is the time for which access lists are kept (EIP-7928).
     pub history_blocks: u64,
@@ -28,6 +32,7 @@ impl Default for Config {
             silence_seconds_max: 10,
             retry_ms_min: 100,
             retry_ms_max: 10_000,
+            snapshot: None,
             history_blocks: 3_533 * 32,
             head_step_blocks: 16,
         }

@@ -184,6 +184,19 @@ pub fn init_copy(datadir: &Path, genesis_json: &str, genesis: &BlockRecord) -> R
     Ok(())
 }
 
+/// Notes that the database of a data directory, which no process may have open, is a copy of another one:
+/// all of it can be had again.
+///
+/// # Errors
+/// The errors of the store.
+pub fn mark_as_copy(datadir: &Path) -> Result<(), Error> {
+    let store = Store::open(&database_path(datadir), &Options::default())?;
+    let genesis = meta::genesis(&store.view())?;
+    let mut batch = store.batch();
+    meta::put_genesis(&mut batch, &meta::Genesis { alloc_digest: meta::NO_ALLOC, ..genesis });
+    Ok(store.write(batch, Durability::Disk)?)
+}
+
 /// Removes the database of a data directory, if there is one. It must not be open.
 ///
 /// # Errors

@@ -83,7 +83,9 @@ pub use config::{Config, History, database_path, restore_path};
 pub use error::Error;
 pub use feed_stream::{FeedAcks, FeedConfig, FeedPublisher, FeedStream};
 pub use genesis::{Entry as GenesisEntry, GenesisFile, read as read_genesis};
-pub use init::{Initialized, Progress, has_database, init, init_copy, remove_database};
+pub use init::{
+    Initialized, Progress, has_database, init, init_copy, mark_as_copy, remove_database,
+};
 pub use maintenance::{compact_tables, copy_database, table_names, table_shapes};
 pub use metrics::describe_all as describe_metrics;
 pub use own_workers::OwnWorkers;

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod check;
 mod create;
 mod files;
 mod manifest;
@@ -34,7 +35,7 @@ pub use manifest::{
     Block, CHUNK_BYTES, Chunk, FORMAT, FileEntry, MANIFEST_BYTES_MAX, Manifest, Subject,
 };
 pub use repository::Repository;
-pub use restore::{Restored, refuse_occupied, restore};
+pub use restore::{Restored, abandon, refuse_occupied, restore};
 
 /// Chunks under way at the same time, unless the caller says otherwise.
 pub const PARALLEL: usize = 4;

@@ -102,7 +102,11 @@ impl Repository {
         Ok((name, manifest))
     }
 
-    async fn names(&self) -> anyhow::Result<Vec<String>> {
+    /// Returns the names of all snapshots, the lowest head first.
+    ///
+    /// # Errors
+    /// When the repository cannot be read, or has too many.
+    pub async fn names(&self) -> anyhow::Result<Vec<String>> {
         let mut objects = self.objects.list(Some(&Path::from("snapshots")));
         let mut names = Vec::new();
         let listed = || format!("list the snapshots at {}", self.address);

@@ -103,6 +103,16 @@ pub fn refuse_occupied(datadir: &Path) -> anyhow::Result<Option<Manifest>> {
     Manifest::parse(&text).map(Some).with_context(|| path.display().to_string())
 }
 
+/// Removes what an interrupted restore left in a data directory, if no other process restores there.
+///
+/// # Errors
+/// When another process restores there, or the file system fails.
+pub fn abandon(datadir: &Path) -> anyhow::Result<()> {
+    let _lock = lock_directory(datadir)?;
+    let staging = restore_path(datadir);
+    fs::remove_dir_all(&staging).with_context(|| format!("remove {}", staging.display()))
+}
+
 /// Writes the files of a snapshot into a data directory, beside the place of its database. `parallel` chunks
 /// are under way at the same time. What an interrupted call left is checked and kept.
 ///

@@ -15,6 +15,7 @@ use std::{
 use tandem_cluster_tests::{
     Client, Corpus, Process, Recorded, Running, Six, send_head, send_payload,
 };
+use tandem_primitives::B256;
 use tempfile::TempDir;
 
 fn run(arguments: &[&str], folder: &Path) -> Output {
@@ -197,40 +198,63 @@ async fn a_node_that_offers_its_storage_writer_gives_snapshots_and_is_followed()
     let writer = port("storage");
     let secret = tandem_auth::Secret::load(&folder.join("data/jwt.hex")).unwrap();
     let blocks: Vec<Recorded> = corpus.payloads().take(24).collect();
-    extend(&mut Client::new(engine, Some(secret)), &blocks).await;
+    let mut engine = Client::new(engine, Some(secret));
+    extend(&mut engine, &blocks[..16]).await;
     let create = ["snapshot", "create", "--datadir", "data", "--store", "store", "--json"];
     let plain = format!("http://{writer}");
     refusal(&[&create[..], &["--storage-writer", &plain]].concat(), folder);
     let url = format!("https://{writer}");
     let made = answer(&[&create[..], &["--storage-writer", &url]].concat(), folder);
-    assert_eq!(made["subject"]["head"]["hash"], json!(blocks[23].hash));
-    let leader = ["follower", "--leader", &url, "--datadir", "copy", "--http.port", "0"];
-    let tls = ["ca", "cert", "key"].map(|it| {
-        let name = if it == "ca" {
-            "ca.crt".to_owned()
-        } else {
-            format!("tls.{}", if it == "cert" { "crt" } else { "key" })
+    assert_eq!(made["subject"]["head"]["hash"], json!(blocks[15].hash));
+    extend(&mut engine, &blocks[16..]).await;
+    let copy = Follows { folder, url: &url, head: blocks[23].hash };
+    let log = copy.reaches_the_head("copy", "store").await;
+    assert!(log.contains("snapshot restored"), "{log}");
+    assert!(!log.contains("a first state is copied"), "{log}");
+    // A snapshot of another chain is of no use.
+    let init = ["init", "--genesis", "genesis.json", "--datadir", "other"];
+    fs::write(folder.join("genesis.json"), tandem_testkit::world::genesis().0).unwrap();
+    assert!(run(&init, folder).status.success());
+    answer(&["snapshot", "create", "--datadir", "other", "--store", "others", "--json"], folder);
+    let log = copy.reaches_the_head("second", "others").await;
+    assert!(log.contains("a snapshot is of no use") && log.contains("genesis block"), "{log}");
+    assert!(log.contains("a first state is copied"), "{log}");
+    assert!(node.terminate().0.success());
+}
+
+/// Followers of a node.
+struct Follows<'a> {
+    folder: &'a Path,
+    url: &'a str,
+    head: B256,
+}
+
+impl Follows<'_> {
+    /// Starts a follower that may begin with a snapshot, and waits until it has the head. Returns its log.
+    async fn reaches_the_head(&self, name: &str, store: &str) -> String {
+        let certificate = |file: &str| {
+            let path = self.folder.join("data/certificates/follower").join(file);
+            path.to_str().unwrap().to_owned()
         };
-        let file = folder.join("data/certificates/follower").join(name);
-        [format!("--tls.{it}"), file.to_str().unwrap().to_owned()]
-    });
-    let datadir = folder.join("copy");
-    let mut given: Vec<String> = leader.map(str::to_owned).to_vec();
-    given[4] = datadir.to_str().unwrap().to_owned();
-    given.extend(tls.into_iter().flatten());
-    let mut follower = Running::start(binary(), folder, "follower", given);
-    let public = follower.says("listening port=\"http\" address=").parse().unwrap();
-    let mut client = Client::new(public, None);
-    for _ in 0..400 {
-        let latest = client.call("eth_getBlockByNumber", json!(["latest", false])).await;
-        if latest.is_ok_and(|it| it["hash"] == json!(blocks[23].hash)) {
-            assert!(follower.terminate().0.success());
-            assert!(node.terminate().0.success());
-            return;
+        let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map(certificate);
+        let [datadir, store] = [name, store].map(|it| self.folder.join(it));
+        let [datadir, store] = [&datadir, &store].map(|it| it.to_str().unwrap());
+        let given = ["follower", "--leader", self.url, "--datadir", datadir, "--snapshot", store];
+        let tls = ["--tls.ca", &ca, "--tls.cert", &cert, "--tls.key", &key, "--http.port", "0"];
+        let arguments = [&given[..], &tls].concat();
+        let mut follower = Running::start(binary(), self.folder, &format!("{name}-log"), arguments);
+        let public = follower.says("listening port=\"http\" address=").parse().unwrap();
+        let mut client = Client::new(public, None);
+        for _ in 0..400 {
+            let latest = client.call("eth_getBlockByNumber", json!(["latest", false])).await;
+            if latest.is_ok_and(|it| it["hash"] == json!(self.head)) {
+                assert!(follower.terminate().0.success());
+                return follower.log();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        panic!("the follower does not reach the head\n{}", follower.log());
     }
-    panic!("the follower does not reach the head\n{}", follower.log());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

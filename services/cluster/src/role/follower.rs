@@ -3,6 +3,7 @@
 use super::{
     Process,
     executor::{Access, http_router_of},
+    from_snapshot::restore_first,
     require_storage,
     services::blocking,
 };
@@ -24,7 +25,9 @@ use tandem_proto::{
     feed_log::JETSTREAM,
     storage::{self, BaseReads, BlockReads, BlockRef, Forkchoice},
 };
-use tandem_storage_writer::{FeedConfig, StorageWriter, has_database, init_copy, remove_database};
+use tandem_storage_writer::{
+    FeedConfig, StorageWriter, has_database, init_copy, remove_database, restore_path,
+};
 use tandem_storage_writer_client::{Client, ClientConfig, LoggedFeed};
 use tokio::{runtime::Handle, task::spawn_blocking};
 use tracing::{error, info, warn};
@@ -39,12 +42,15 @@ const OUTDATED: &str = "copy-is-outdated";
 const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts a follower of these leaders, storage-writers such as `http://10.0.0.7:9600`, with JSON-RPC
-/// at `http`. A leader named `jetstream` is the stream to which a leader publishes its feed. A data directory without a database gets one with the genesis of the first leader that
-/// answers. A copy that is too far behind all leaders is made anew by the next start.
+/// at `http`. A leader named `jetstream` is the stream to which a leader publishes its feed. A data
+/// directory without a database gets that of a snapshot, if the settings name a place with some, or
+/// else one with the genesis of the first leader that answers. A copy that is too far behind all
+/// leaders is made anew by the next start.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Tls`], [`Error::StorageWriter`],
-/// [`Error::Executor`]; [`Error::Storage`] when there is no database and no leader answers.
+/// [`Error::Executor`]; [`Error::Snapshot`]; [`Error::Storage`] when there is no database and no
+/// leader answers.
 pub async fn follower(
     process: &mut Process,
     config: Config,
@@ -82,8 +88,14 @@ pub async fn follower(
     let (asked, settings, executor) =
         (clients.clone(), config.storage_writer.clone(), config.executor.clone());
     let datadir = config.storage_writer.datadir.clone();
+    let removed = datadir.clone();
+    blocking(move || remove_outdated(&removed)).await?;
+    if let Some(address) = &config.follower.snapshot
+        && (!has_database(&datadir) || restore_path(&datadir).exists())
+    {
+        restore_first(address, &datadir, &clients).await?;
+    }
     let opened = blocking(move || {
-        remove_outdated(&settings.datadir)?;
         if !has_database(&settings.datadir) {
             copy_genesis(&settings.datadir, &asked)?;
         }

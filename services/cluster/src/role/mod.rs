@@ -19,6 +19,7 @@ mod base;
 mod discovery;
 mod executor;
 mod follower;
+mod from_snapshot;
 mod peer_sessions;
 mod process;
 mod services;

@@ -352,25 +352,24 @@ impl Chain {
     /// branch, and for blocks below the base that history leads to.
     pub(crate) fn view(&self, tag: BlockTag) -> Result<(BlockId, BlockView), Error> {
         let id = self.resolve(tag)?.ok_or(Error::UnknownBlock)?;
-        let recent = self.recent_view(id);
-        let (Some(history), Some(kept)) = (&self.history, self.kept_states()?) else {
-            let unavailable = || Error::StateUnavailable { block: id, oldest: self.base().number };
-            let view = recent.ok_or_else(unavailable)?;
-            return Ok((id, BlockView::Recent(view, None)));
-        };
-        let past = PastView {
+        let past = self.history.as_ref().map(|history| PastView {
             block: id,
-            oldest: kept.oldest,
             history: history.clone(),
             cached: self.recent.clone(),
-        };
-        match recent {
-            Some(view) => Ok((id, BlockView::Recent(view, Some(past)))),
+        });
+        if let Some(view) = self.recent_view(id) {
+            return Ok((id, BlockView::Recent(view, past)));
+        }
+        let kept = self.kept_states()?;
+        match past.zip(kept) {
             // Reading finds out whether the block is in the chain of the base.
-            None if (kept.oldest..=kept.newest).contains(&id.number) => {
+            Some((past, kept)) if (kept.oldest..=kept.newest).contains(&id.number) => {
                 Ok((id, BlockView::Past(past)))
             }
-            None => Err(Error::StateUnavailable { block: id, oldest: kept.oldest }),
+            _ => {
+                let oldest = kept.map_or(self.base().number, |kept| kept.oldest);
+                Err(Error::StateUnavailable { block: id, oldest })
+            }
         }
     }
 

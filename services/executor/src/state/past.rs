@@ -6,7 +6,7 @@ use crate::{
 };
 use revm::state::Bytecode;
 use std::sync::Arc;
-use tandem_primitives::{Account, B256, BlockId, BlockNumber, U256};
+use tandem_primitives::{Account, B256, BlockId, U256};
 use tandem_proto::storage::{HistoryReads, ReadState, StateValues};
 
 /// State after a block.
@@ -28,7 +28,10 @@ impl BlockView {
         match self {
             Self::Past(history) => past(history),
             Self::Recent(view, history) => match (recent(view), history) {
-                (Err(Error::BaseMoved { .. }), Some(history)) => past(history),
+                (Err(moved @ Error::BaseMoved { .. }), Some(history)) => match past(history) {
+                    Err(Error::StateUnavailable { .. }) => Err(moved),
+                    answer => answer,
+                },
                 (answer, _) => answer,
             },
         }
@@ -66,8 +69,6 @@ impl StateReader for BlockView {
 pub struct PastView {
     /// The block.
     pub block: BlockId,
-    /// Oldest block whose state was kept, for errors.
-    pub oldest: BlockNumber,
     /// Source of the values.
     pub history: Arc<dyn HistoryReads>,
     /// Has the cache of codes.
@@ -76,7 +77,13 @@ pub struct PastView {
 
 impl PastView {
     fn gone(&self) -> Error {
-        Error::StateUnavailable { block: self.block, oldest: self.oldest }
+        match self.history.kept_states() {
+            Ok(kept) => {
+                let oldest = kept.map_or(self.block.number, |kept| kept.oldest);
+                Error::StateUnavailable { block: self.block, oldest }
+            }
+            Err(error) => error.into(),
+        }
     }
 
     fn values(&self, request: &ReadState) -> Result<StateValues, Error> {

@@ -417,8 +417,8 @@ impl<F: Front> Model<F> {
             for block in [canonical, any] {
                 let accounts: Vec<B256> = (0..40).map(account_key).collect();
                 let slots: Vec<(B256, B256)> = (0..80)
-                    .map(|_| *self.random.pick(&accounts))
-                    .map(|account| (account, slot_key(self.random.below(60))))
+                    .map(|_| (accounts[self.random.below(40) as usize], self.random.below(60)))
+                    .map(|(account, slot)| (account, slot_key(slot)))
                     .collect();
                 let world = self.world(block);
                 let codes = world.0.values().map(|(account, _)| account.code_hash).collect();
