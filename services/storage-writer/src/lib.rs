@@ -63,6 +63,7 @@ mod ranges;
 mod rebuild;
 mod replay;
 mod rewind;
+mod rights;
 mod service;
 mod shared;
 mod state_load;

@@ -1,10 +1,12 @@
-//! Runs a follower: a verified copy of a leader's chain, with JSON-RPC and without the Engine API.
+//! Runs a follower: a verified copy of a leader's chain, with JSON-RPC and without the Engine API. With
+//! a port for calls it can be promoted, and then is the leading storage-writer.
 
 use super::{
     Process,
     executor::{Access, http_router_of},
+    promotion::{Candidate, follow_promotion},
     require_storage,
-    services::blocking,
+    services::{blocking, server},
 };
 use crate::{Config, Error, public::PublicReactor};
 use std::{
@@ -15,13 +17,13 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_executor::{Replica, rpc::ClientInfo};
-use tandem_follower::{ChainView, Deps, Follower, Leader};
+use tandem_follower::{ChainView, Deps, Follower, Leader, Status};
 use tandem_http::Methods;
 use tandem_kzg::Setup;
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
 use tandem_proto::{
     access,
-    storage::{self, BaseReads, BlockReads, BlockRef, Forkchoice},
+    storage::{self, BaseReads, BlockReads, BlockRef, Forkchoice, Leadership},
 };
 use tandem_storage_writer::{StorageWriter, has_database, init_copy, remove_database};
 use tandem_storage_writer_client::{Client, ClientConfig};
@@ -39,28 +41,37 @@ const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts a follower of these leaders, storage-writers such as `http://10.0.0.7:9600`, with JSON-RPC
 /// at `http`. A data directory without a database gets one with the genesis of the first leader that
-/// answers. A copy that is too far behind all leaders is made anew by the next start.
+/// answers. A copy that is too far behind all leaders is made anew by the next start. With `grpc`, the
+/// address for its calls as a storage-writer, it can be promoted. One that was promoted leads at once.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Tls`], [`Error::StorageWriter`],
-/// [`Error::Executor`]; [`Error::Storage`] when there is no database and no leader answers.
+/// [`Error::Executor`]; [`Error::Storage`] when there is no database and no leader answers, or the copy
+/// was promoted and has no address for calls.
 pub async fn follower(
     process: &mut Process,
     config: Config,
     http: SocketAddr,
+    grpc: Option<SocketAddr>,
     leaders: &[String],
     client: ClientInfo,
 ) -> Result<(), Error> {
     let mut config = config.agreed();
-    // The leader has every block, so a copy need not wait for the disk.
-    config.storage_writer.sync = false;
-    config.storage_writer.accept_lost_blocks = true;
-    // Nothing is served from it but JSON-RPC.
-    config.storage_writer.feed_blocks = 0;
-    config.storage_writer.feed_readers_max = 0;
-    config.storage_writer.peer_states_max = 0;
+    config.storage_writer.follows = true;
+    if grpc.is_none() {
+        // Nothing is served from it but JSON-RPC.
+        config.storage_writer.feed_blocks = 0;
+        config.storage_writer.feed_readers_max = 0;
+        config.storage_writer.peer_states_max = 0;
+    }
     let proof = process.identify(access::FOLLOWER, &config.tls)?;
     let listener = process.listen("http", http).await?;
+    let calls = match grpc {
+        Some(address) => {
+            Some(process.listen_grpc("grpc", address, access::STORAGE_WRITER, &config.tls).await?)
+        }
+        None => None,
+    };
     let mut clients = Vec::new();
     for url in leaders {
         let settings = ClientConfig { connection: proof.clone().into(), ..ClientConfig::default() };
@@ -86,17 +97,41 @@ pub async fn follower(
         Ok((storage, replica))
     });
     let (storage, replica) = opened.await?;
-    let leaders = clients.iter().map(|(name, api)| Leader { name: name.clone(), api: api.clone() });
+    let sources = clients.iter().map(|(name, api)| Leader { name: name.clone(), api: api.clone() });
     let settings = config.follower.clone();
-    let follower = Follower::start(
-        config.follower,
-        Deps {
-            leaders: leaders.collect(),
-            storage: storage.clone(),
-            view: Arc::new(View { replica: replica.clone() }),
-            fatal: process.fatal().clone(),
-        },
-    )?;
+    let standing = storage.standing();
+    let leads = standing.borrow().leads();
+    let follower = match leads {
+        true => None,
+        false => Some(Follower::start(
+            config.follower,
+            Deps {
+                leaders: sources.collect(),
+                storage: storage.clone(),
+                view: Arc::new(View { replica: replica.clone() }),
+                fatal: process.fatal().clone(),
+            },
+        )?),
+    };
+    match calls {
+        Some((listener, identity)) => {
+            let candidate = Candidate {
+                storage: storage.clone(),
+                follower: follower.clone(),
+                leaders: clients.iter().map(|(_, client)| client.clone()).collect(),
+                lag_blocks_max: settings.lag_blocks_max,
+                fatal: process.fatal().clone(),
+            };
+            let server = server(&storage, identity).led_by(Arc::new(candidate));
+            process.serve(server.serve(listener, process.stopping().clone()));
+            follow_promotion(process, &storage, &replica, leaders, &proof);
+        }
+        None if leads => {
+            let text = "this copy was promoted: it needs --grpc.port to lead".to_owned();
+            return Err(storage::Error::Refused(text).into());
+        }
+        None => {}
+    }
     let access = Access::new(&config.executor);
     let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
     let reads = replica.reads();
@@ -104,20 +139,23 @@ pub async fn follower(
     let public = PublicReactor::start()?;
     process.serve(public.serve(listener, router, leaving, stopping));
     require_storage(process, &storage);
-    let (status, ended) = (follower.status().clone(), follower.status().clone());
     let (lag_max, silence) =
         (settings.lag_blocks_max, Duration::from_secs(settings.silence_seconds_max));
-    process
-        .readiness()
-        .require("the leader's head", move || status.is_fresh(Instant::now(), lag_max, silence));
+    let status = follower.as_ref().map(|follower| follower.status().clone());
+    process.readiness().require("the leader's head", move || {
+        let is_fresh = |status: &Status| status.is_fresh(Instant::now(), lag_max, silence);
+        standing.borrow().leads() || status.as_ref().is_some_and(is_fresh)
+    });
     process.at_end(move || {
         // First, because a call that waits for a leader would outlast the runtime.
         clients.iter().for_each(|(_, client)| client.stop());
-        follower.stop();
+        if let Some(follower) = &follower {
+            follower.stop();
+        }
         replica.stop();
         storage.stop();
         public.end();
-        if ended.is_outdated() {
+        if follower.is_some_and(|follower| follower.status().is_outdated()) {
             note_outdated(&datadir, storage.is_copy());
         }
     });

@@ -21,6 +21,7 @@ mod executor;
 mod follower;
 mod peer_sessions;
 mod process;
+mod promotion;
 mod services;
 mod standby;
 mod tx_executor;
