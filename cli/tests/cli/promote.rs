@@ -53,6 +53,17 @@ impl House {
             .unwrap()
     }
 
+    /// Kills the leading storage-writer and deletes its database.
+    fn lose_the_leader(&self) {
+        self.six.kill("storage-writer");
+        let database = self.data().join("db");
+        // The killed process may still be on its way out.
+        eventually("the end of the database", || {
+            let _ = fs::remove_dir_all(&database);
+            (!database.exists()).then_some(())
+        });
+    }
+
     /// Sends the block at an index and makes it the head. Goes back to earlier ones, as a consensus
     /// client does, while the answer is SYNCING.
     async fn extend(&mut self, index: usize) {
@@ -113,8 +124,7 @@ async fn survive_a_death(round: u64) -> Duration {
     }
     house.shows("follower-1", &house.blocks[fatal - 1]).await;
     let died = Instant::now();
-    house.six.kill("storage-writer");
-    fs::remove_dir_all(house.data().join("db")).unwrap();
+    house.lose_the_leader();
     let end = died + Duration::from_secs(30);
     loop {
         // The follower learns within moments that its leader is gone.
