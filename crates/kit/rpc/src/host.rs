@@ -75,7 +75,7 @@ where
     /// # Errors
     /// Error of the listener.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        self.serve_while(listener, stop, watch::channel(()).1, |()| true).await
+        self.serve_while(listener, stop, watch::channel(()).1, |_| true).await
     }
 
     /// Like [`Self::serve`], for a service that does its work in some states only. In the others its
