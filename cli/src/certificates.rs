@@ -9,17 +9,21 @@ use std::{
     time::SystemTime,
 };
 use tandem_cluster::certificates::{Authority, Pem};
-use tandem_proto::access::ROLES;
+use tandem_proto::access::{FOLLOWER, ROLES, STORAGE_WRITER};
 
 /// Validity of the authority in days. Long, because it must be replaced by hand, in all services at
 /// once.
 const AUTHORITY_DAYS: u32 = 3650;
 
+/// Directory of the certificate of a follower that may be promoted: it is a storage-writer too.
+pub const PROMOTABLE: &str = "promotable-follower";
+
 /// Options of `tandem certificates`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Directory to write to; created if missing. It holds the authority, `ca.crt` and `ca.key`,
-    /// and a directory for each role, such as `executor`, with `ca.crt`, `tls.crt` and `tls.key`.
+    /// and a directory for each role, such as `executor`, with `ca.crt`, `tls.crt` and `tls.key`. The
+    /// directory `promotable-follower` is for followers that may become storage-writer.
     /// No service may have `ca.key`
     #[arg(value_name = "DIR")]
     folder: PathBuf,
@@ -67,10 +71,11 @@ impl Files {
 pub fn write(folder: &Path, days: u32, renew: bool) -> anyhow::Result<u32> {
     let (issuer, is_new) = Issuer::open(folder)?;
     let mut made = u32::from(is_new);
-    for role in ROLES {
-        let files = Files::of(folder, role);
+    let single = ROLES.iter().map(|role| (*role, std::slice::from_ref(role)));
+    for (name, roles) in single.chain([(PROMOTABLE, &[FOLLOWER, STORAGE_WRITER][..])]) {
+        let files = Files::of(folder, name);
         if renew || !files.all_there() {
-            issuer.issue(&files, &[role], days)?;
+            issuer.issue(&files, roles, days)?;
             made += 1;
         }
     }
@@ -137,7 +142,7 @@ mod tests {
     fn every_role_can_use_its_own_certificate_and_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let made = write(folder.path(), 30, false).unwrap();
-        assert_eq!(made as usize, ROLES.len() + 1, "the authority's, too");
+        assert_eq!(made as usize, ROLES.len() + 2, "the authority's and that of two roles, too");
         for role in ROLES {
             for of in ROLES {
                 let Files { ca, cert, key } = Files::of(folder.path(), of);
@@ -152,6 +157,19 @@ mod tests {
     }
 
     #[test]
+    fn a_follower_that_may_be_promoted_has_both_roles() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 30, false).unwrap();
+        for role in ROLES {
+            let Files { ca, cert, key } = Files::of(folder.path(), PROMOTABLE);
+            let (ca, cert, key) = (Some(ca), Some(cert), Some(key));
+            let config = TlsConfig { ca, cert, key, ..TlsConfig::default() };
+            let identity = tandem_cluster::Identity::load(role, &config);
+            assert_eq!(identity.is_ok(), [FOLLOWER, STORAGE_WRITER].contains(&role), "{role}");
+        }
+    }
+
+    #[test]
     fn what_is_there_stays_unless_it_is_to_be_renewed() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), 30, false).unwrap();
@@ -161,7 +179,7 @@ mod tests {
         let repaired = contents(folder.path());
         let changed = before.iter().zip(&repaired).filter(|(a, b)| a != b).count();
         assert_eq!(changed, 2, "the executor's certificate and key");
-        assert_eq!(write(folder.path(), 30, true).unwrap() as usize, ROLES.len());
+        assert_eq!(write(folder.path(), 30, true).unwrap() as usize, ROLES.len() + 1);
         let renewed = contents(folder.path());
         assert_eq!(renewed[..2], before[..2], "the authority stays");
         let same = repaired[2..].iter().zip(&renewed[2..]).filter(|(a, b)| a == b).count();

@@ -3,7 +3,7 @@
 use crate::{
     multiproof_worker::reachable_name,
     node::{EngineArgs, PolicyArgs, client_info},
-    service::{ServiceArgs, endpoint},
+    service::{ServiceArgs, endpoint, storage_writers},
 };
 use std::{path::Path, process::ExitCode};
 use tandem_cluster::role::{self, ExecutorIdentity, ExecutorLinks};
@@ -12,10 +12,10 @@ use tandem_proto::storage::is_host;
 /// Options of `tandem executor`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The storage-writer that holds the chain [default: http://127.0.0.1:9600, https with
-    /// --tls.ca]
-    #[arg(long, value_name = "URL")]
-    storage_writer: Option<String>,
+    /// The storage-writer that holds the chain; may be given several times, or with commas between them,
+    /// and the one that leads is called [default: http://127.0.0.1:9600, https with --tls.ca]
+    #[arg(long = "storage-writer", value_name = "URL", value_delimiter = ',')]
+    storage_writers: Vec<String>,
     /// A worker that computes state roots; may be given several times, or with commas between them
     /// [default: workers announced over NATS]
     #[arg(long = "worker", value_name = "URL", value_delimiter = ',')]
@@ -64,7 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         blob_validators.push(endpoint(None, 9603, &config.tls));
     }
     let links = ExecutorLinks {
-        storage_writer: endpoint(args.storage_writer, 9600, &config.tls),
+        storage_writers: storage_writers(args.storage_writers, &config.tls),
         workers: args.workers,
         blob_validators,
         peer_sessions: args.peer_sessions,
@@ -75,7 +75,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         advertise: args.advertise,
         host: reachable_name(),
     };
-    let calls = [&links.storage_writer].into_iter().chain(&links.workers);
+    let calls = links.storage_writers.iter().chain(&links.workers);
     let calls = calls.chain(&links.blob_validators).chain(&links.peer_sessions);
     let calls = calls.chain(&links.tx_pool).chain(&config.executor.tx_executors);
     let calls: Vec<_> = calls.cloned().collect();

@@ -1,8 +1,9 @@
-//! `tandem follower`: keeps a verified copy of a leader's chain and serves JSON-RPC from it.
+//! `tandem follower`: keeps a verified copy of a leader's chain and serves JSON-RPC from it, until it is
+//! promoted.
 
 use crate::{
     node::{HttpArgs, client_info},
-    service::ServiceArgs,
+    service::{GrpcArgs, ServiceArgs},
 };
 use std::{path::PathBuf, process::ExitCode};
 use tandem_cluster::role;
@@ -27,6 +28,8 @@ pub struct Args {
     #[command(flatten)]
     http: HttpArgs,
     #[command(flatten)]
+    grpc: GrpcArgs,
+    #[command(flatten)]
     service: ServiceArgs,
 }
 
@@ -35,11 +38,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.service.settings(&args.datadir)?;
     args.http.apply(&mut config.executor);
     config.follower.snapshot = args.snapshot.or(config.follower.snapshot);
-    let http = args.http.address();
+    let (http, grpc) = (args.http.address(), args.grpc.given());
     let leaders = args.leaders;
     let calls: Vec<String> =
         leaders.iter().filter(|leader| *leader != JETSTREAM).cloned().collect();
     args.service.calling(calls).run(config, async move |process, config| {
-        role::follower(process, config, http, &leaders, client_info()).await
+        role::follower(process, config, http, grpc, &leaders, client_info()).await
     })
 }

@@ -35,6 +35,7 @@ mod peer_sessions;
 mod peer_table;
 mod profile;
 mod progress;
+mod promote;
 mod replay;
 mod rpc;
 mod scrape;
@@ -115,6 +116,8 @@ enum Command {
     TxExecutor(tx_executor::Args),
     /// Keep a verified copy of a leader's chain without executing it, and serve JSON-RPC from it
     Follower(follower::Args),
+    /// Make a follower the leading storage-writer
+    Promote(promote::Args),
     /// Ask a service on this machine whether it is ready
     Health(health::Args),
     /// Make the missing secrets that the services of a deployment need
@@ -182,6 +185,7 @@ impl Command {
             | Self::Snapshot(_)
             | Self::Bloat(_) => true,
             Self::Health(_)
+            | Self::Promote(_)
             | Self::Discover(_)
             | Self::Enr(_)
             | Self::Replay(_)
@@ -228,6 +232,7 @@ fn main() -> ExitCode {
         Command::Executor(args) => executor::run(args),
         Command::TxExecutor(args) => tx_executor::run(args),
         Command::Follower(args) => follower::run(args),
+        Command::Promote(args) => promote::run(&args),
         Command::Health(args) => health::run(args),
         Command::Secrets(args) => secrets::run(&args),
         Command::Certificates(args) => certificates::run(&args),

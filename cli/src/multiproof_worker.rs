@@ -2,7 +2,7 @@
 
 use crate::{
     node::PolicyArgs,
-    service::{GrpcArgs, ServiceArgs, endpoint},
+    service::{GrpcArgs, ServiceArgs, storage_writers},
     telemetry::host_name,
 };
 use std::process::ExitCode;
@@ -12,9 +12,10 @@ use tandem_multiproof_workers::membership::WorkerId;
 /// Options of `tandem multiproof-worker`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The storage-writer to read from [default: http://127.0.0.1:9600, https with --tls.ca]
-    #[arg(long, value_name = "URL")]
-    storage_writer: Option<String>,
+    /// The storage-writer to read from; may be given several times, or with commas between them, and the
+    /// one that leads is called [default: http://127.0.0.1:9600, https with --tls.ca]
+    #[arg(long = "storage-writer", value_name = "URL", value_delimiter = ',')]
+    storage_writers: Vec<String>,
     /// Name of this worker; a worker keeps its shards with its name [default: the host's name and
     /// the port]
     #[arg(long, value_name = "NAME")]
@@ -36,12 +37,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.service.load()?;
     args.policies.apply(&mut config.policies)?;
     let grpc = args.grpc.address(9601);
-    let storage_writer = endpoint(args.storage_writer, 9600, &config.tls);
+    let storage_writers = storage_writers(args.storage_writers, &config.tls);
     let identity =
         WorkerIdentity { id: args.worker_id, advertise: args.advertise, host: reachable_name() };
-    let service = args.service.calling([storage_writer.clone()]);
+    let service = args.service.calling(storage_writers.clone());
     service.run(config, async move |process, config| {
-        role::multiproof_worker(process, config, grpc, &storage_writer, identity).await
+        role::multiproof_worker(process, config, grpc, &storage_writers, identity).await
     })
 }
 

@@ -122,6 +122,11 @@ pub fn endpoint(given: Option<String>, port: u16, tls: &TlsConfig) -> String {
     given.unwrap_or_else(|| format!("{scheme}://127.0.0.1:{port}"))
 }
 
+/// Returns the URLs of storage-writers to call: the given ones, or the one of this machine.
+pub fn storage_writers(given: Vec<String>, tls: &TlsConfig) -> Vec<String> {
+    if given.is_empty() { vec![endpoint(None, 9600, tls)] } else { given }
+}
+
 /// Address on which a service accepts calls.
 #[derive(clap::Args)]
 pub struct GrpcArgs {
@@ -130,7 +135,7 @@ pub struct GrpcArgs {
     grpc_addr: IpAddr,
     /// Port to accept calls on, 0 for a free one [default: 9600 storage-writer, 9601
     /// multiproof-worker, 9602 peer-table, 9603 blob-validator, 9604 peer-sessions, 9605
-    /// tx-pool, 9606 tx-executor]
+    /// tx-pool, 9606 tx-executor; none for a follower, which then cannot be promoted]
     #[arg(long = "grpc.port", value_name = "PORT")]
     grpc_port: Option<u16>,
 }
@@ -139,6 +144,11 @@ impl GrpcArgs {
     /// Returns the address, with this port if none is given.
     pub fn address(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.grpc_addr, self.grpc_port.unwrap_or(port))
+    }
+
+    /// Returns the address, `None` if no port is given.
+    pub fn given(&self) -> Option<SocketAddr> {
+        self.grpc_port.map(|port| SocketAddr::new(self.grpc_addr, port))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `tandem tx-pool`: holds the transactions that are in no block yet in a process of its own.
 
-use crate::service::{GrpcArgs, ServiceArgs, endpoint};
+use crate::service::{GrpcArgs, ServiceArgs, endpoint, storage_writers};
 use std::{path::PathBuf, process::ExitCode};
 use tandem_cluster::role::{self, PoolLinks};
 
@@ -10,10 +10,11 @@ pub struct Args {
     /// Directory of the journal with the transactions of this node's users; created if missing
     #[arg(long, value_name = "DIR")]
     datadir: PathBuf,
-    /// The storage-writer with whose chain transactions are checked [default:
-    /// http://127.0.0.1:9600, https with --tls.ca]
-    #[arg(long, value_name = "URL")]
-    storage_writer: Option<String>,
+    /// The storage-writer with whose chain transactions are checked; may be given several times, or with
+    /// commas between them, and the one that leads is called [default: http://127.0.0.1:9600, https with
+    /// --tls.ca]
+    #[arg(long = "storage-writer", value_name = "URL", value_delimiter = ',')]
+    storage_writers: Vec<String>,
     /// A blob-validator that verifies and holds blobs; may be given several times, or with commas
     /// between them [default: http://127.0.0.1:9603, https with --tls.ca]
     #[arg(long = "blob-validator", value_name = "URL", value_delimiter = ',')]
@@ -39,11 +40,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         blob_validators.push(endpoint(None, 9603, &config.tls));
     }
     let links = PoolLinks {
-        storage_writer: endpoint(args.storage_writer, 9600, &config.tls),
+        storage_writers: storage_writers(args.storage_writers, &config.tls),
         blob_validators,
         peer_sessions: args.peer_sessions,
     };
-    let calls = [&links.storage_writer].into_iter().chain(&links.blob_validators);
+    let calls = links.storage_writers.iter().chain(&links.blob_validators);
     let calls: Vec<_> = calls.chain(&links.peer_sessions).cloned().collect();
     args.service.calling(calls).run(config, async move |process, config| {
         role::tx_pool(process, config, grpc, &links).await

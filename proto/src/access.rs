@@ -24,8 +24,8 @@ pub const TX_POOL: &str = "tx-pool";
 pub const FOLLOWER: &str = "follower";
 /// Role of a process that executes transactions for an executor.
 pub const TX_EXECUTOR: &str = "tx-executor";
-/// Role of people with a gRPC tool. They may look, ask for checkpoints of the database, and report the
-/// number of connected peers.
+/// Role of people with a gRPC tool. They may look, ask for checkpoints of the database, promote a
+/// follower, and report the number of connected peers.
 pub const OPERATOR: &str = "operator";
 
 /// Every role that a certificate may name.
@@ -67,7 +67,7 @@ const fn rule(service: &'static str, method: &'static str, roles: &'static [&'st
 }
 
 /// Rules for all methods, one each. A method without a rule cannot be called.
-pub const RULES: [Rule; 54] = [
+pub const RULES: [Rule; 56] = [
     // The chain belongs to the executor: no other role may write it or acquire the right to write.
     rule(STORAGE, "AcquireEpoch", &[EXECUTOR]),
     rule(STORAGE, "KeepEpoch", &[EXECUTOR]),
@@ -107,6 +107,9 @@ pub const RULES: [Rule; 54] = [
     rule(STORAGE, "Follow", &[FOLLOWER]),
     // Snapshots are made by people. A checkpoint takes room on the volume, so no service asks for one.
     rule(STORAGE, "CheckpointDatabase", &[OPERATOR]),
+    // People decide which copy leads. A promoted follower tells the storage-writers that it followed.
+    rule(STORAGE, "Promote", &[OPERATOR]),
+    rule(STORAGE, "Supersede", &[FOLLOWER]),
     // Only the executor sends blocks to workers.
     rule(WORKERS, "ProcessBlock", &[EXECUTOR]),
     rule(WORKERS, "Discard", &[EXECUTOR]),

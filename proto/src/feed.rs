@@ -5,7 +5,7 @@
 //! block, or the block to go back to if the reader's block left the canonical chain. Blocks are
 //! canonical, so the leader found them valid. A follower checks them nevertheless.
 
-use crate::storage::{BaseReads, BlockReads, Epoch, Forkchoice, Result, StateRanges};
+use crate::storage::{BaseReads, BlockReads, Epoch, Forkchoice, Result, StateRanges, Term};
 use std::{sync::Arc, time::Duration};
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, Shard, StateDiff};
 use tokio::sync::watch;
@@ -55,6 +55,8 @@ pub struct FeedStatus {
     pub forkchoice: Forkchoice,
     /// Block whose state the base holds.
     pub base: BlockId,
+    /// Term in which the leader leads.
+    pub term: Term,
 }
 
 /// Next thing after a reader's block.

@@ -82,7 +82,11 @@ fn encode(item: Item) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{convert::FeedDecoder, feed::FeedMessage, storage::Forkchoice};
+    use crate::{
+        convert::FeedDecoder,
+        feed::FeedMessage,
+        storage::{Forkchoice, Term},
+    };
 
     #[test]
     fn a_note_is_read_as_it_was_written() {
@@ -105,7 +109,8 @@ mod tests {
     fn positions_travel_as_messages_of_the_feed() {
         let block = BlockId::new(3, B256::repeat_byte(3));
         let forkchoice = Forkchoice { head: block, safe: Some(block), finalized: None };
-        let status = FeedStatus { forkchoice, base: BlockId::new(1, B256::repeat_byte(1)) };
+        let base = BlockId::new(1, B256::repeat_byte(1));
+        let status = FeedStatus { forkchoice, base, term: Term(2) };
         let mut decoder = FeedDecoder::default();
         let got = decoder.take_encoded(encode_status(status)).unwrap();
         assert_eq!(got, Some(FeedMessage::Status(status)));

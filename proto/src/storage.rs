@@ -5,11 +5,13 @@
 //! thus check that its own layers reach down to the base.
 
 mod api;
+mod term;
 
 pub use api::{
     BaseReads, BlockReads, BlockWrites, DatabaseCheckpoints, HistoryReads, StateDownloads,
     StateRanges, StorageApi, TrieStorage, WriteLease,
 };
+pub use term::{Leadership, Promotion, Standing, Term};
 
 use crate::limits::HOST_BYTES_MAX;
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
@@ -103,7 +105,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Right to write, granted to one executor at a time. A later grant fences off this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Epoch {
-    /// Number of the epoch. It rises by one with each grant, so anyone can guess it.
+    /// Number of the epoch. It rises by one with each grant of a term, so anyone can guess it. The
+    /// upper half is the [`Term`].
     pub number: u64,
     /// Proof that the epoch was granted to the caller. `None` when the grant came from version
     /// 0.1.0 or went to it.

@@ -1,7 +1,10 @@
 //! Plans the processes and their flags.
 
 use super::{Args, flags::forwarded, nats, nats::Nats};
-use crate::{certificates::Files, environment::variable};
+use crate::{
+    certificates::{Files, PROMOTABLE},
+    environment::variable,
+};
 use anyhow::Context;
 use clap::{ArgMatches, Command};
 use std::{
@@ -138,7 +141,11 @@ impl Planner<'_> {
         let table = self.service("peer-table", None, 1, datadir.clone(), &[])?;
         let scheme = self.scheme;
         let at = |port: u16| OsString::from(format!("{scheme}://127.0.0.1:{port}"));
-        let mut calls = vec!["--storage-writer".into(), at(storage)];
+        let copies =
+            (0..args.followers).map(|_| self.free_port()).collect::<Result<Vec<_>, _>>()?;
+        // Each may lead one day.
+        let writers: Vec<u16> = [storage].into_iter().chain(copies.iter().copied()).collect();
+        let mut calls = vec!["--storage-writer".into(), self.urls(&writers)];
         let mut workers = Vec::new();
         for number in 1..=args.workers {
             let id = format!("worker-{number}");
@@ -146,8 +153,9 @@ impl Planner<'_> {
             let name = format!("multiproof-{id}");
             workers.push(self.service("multiproof-worker", Some(&name), 2, own, &[])?);
         }
-        for number in 1..=args.followers {
-            self.follower(args, number, at(storage))?;
+        for (number, port) in (1..).zip(copies) {
+            let others: Vec<u16> = writers.iter().copied().filter(|it| *it != port).collect();
+            self.follower(args, number, port, &others)?;
         }
         let mut tx_executors = Vec::new();
         for number in 1..=args.tx_executors {
@@ -206,8 +214,21 @@ impl Planner<'_> {
         Ok((calls, port))
     }
 
-    /// Adds a follower with a data directory of its own.
-    fn follower(&mut self, args: &Args, number: u16, leader: OsString) -> anyhow::Result<()> {
+    /// Returns the URLs of services on these ports, with commas between them.
+    fn urls(&self, ports: &[u16]) -> OsString {
+        let urls = ports.iter().map(|port| format!("{}://127.0.0.1:{port}", self.scheme));
+        urls.collect::<Vec<_>>().join(",").into()
+    }
+
+    /// Adds a follower of the storage-writers on other ports, with a data directory of its own. It can
+    /// be promoted, and then is the storage-writer on its port.
+    fn follower(
+        &mut self,
+        args: &Args,
+        number: u16,
+        port: u16,
+        others: &[u16],
+    ) -> anyhow::Result<()> {
         let name = format!("follower-{number}");
         let copy = args.node.datadir().join("followers").join(&name);
         let http = self.free_port()?;
@@ -215,11 +236,13 @@ impl Planner<'_> {
             "--datadir".into(),
             copy.into_os_string(),
             "--leader".into(),
-            leader,
+            self.urls(others),
+            "--grpc.port".into(),
+            port.to_string().into(),
             "--http.port".into(),
             http.to_string().into(),
         ];
-        self.add("follower", Some(&name), 2, own, &[], vec![("http", http)])
+        self.add("follower", Some(&name), 2, own, &[], vec![("http", http), ("grpc", port)])
     }
 
     fn executor(&mut self, args: &Args, mut own: Vec<OsString>) -> anyhow::Result<String> {
@@ -286,7 +309,8 @@ impl Planner<'_> {
             unset.extend(nats::LOGIN.map(variable));
         }
         if let Some(folder) = &self.certificates {
-            let Files { ca, cert, key } = Files::of(folder, command);
+            let name = if command == "follower" { PROMOTABLE } else { command };
+            let Files { ca, cert, key } = Files::of(folder, name);
             for (flag, file) in [("--tls.ca", ca), ("--tls.cert", cert), ("--tls.key", key)] {
                 arguments.extend([flag.into(), file.into_os_string()]);
             }

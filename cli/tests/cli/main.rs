@@ -20,6 +20,7 @@ mod neighbour;
 mod peers;
 mod pool_kills;
 mod profile;
+mod promote;
 mod sessions;
 mod six_processes;
 mod snapshot;

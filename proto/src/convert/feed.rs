@@ -7,6 +7,7 @@ use super::{
 use crate::{
     feed::{Changes, FeedBlock, FeedMessage, FeedStatus, FollowRequest},
     limits::{FEED_KNOWN_MAX, FEED_PART_BYTES, STORAGE_MESSAGE_BYTES_MAX},
+    storage::Term,
     wire::storage_writer::v1::{self, feed_block, follow_response::Item},
 };
 use bytes::{Bytes, BytesMut};
@@ -38,7 +39,8 @@ impl TryFrom<v1::FollowRequest> for FollowRequest {
 
 impl From<FeedStatus> for v1::FeedStatus {
     fn from(status: FeedStatus) -> Self {
-        Self { forkchoice: Some(status.forkchoice.into()), base: Some(status.base.into()) }
+        let FeedStatus { forkchoice, base, term } = status;
+        Self { forkchoice: Some(forkchoice.into()), base: Some(base.into()), term: term.0 }
     }
 }
 
@@ -49,6 +51,7 @@ impl TryFrom<v1::FeedStatus> for FeedStatus {
         Ok(Self {
             forkchoice: nested(wire.forkchoice).at("forkchoice")?,
             base: nested(wire.base).at("base")?,
+            term: Term(wire.term),
         })
     }
 }

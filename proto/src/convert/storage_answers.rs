@@ -10,7 +10,7 @@ use super::{
 use crate::{
     storage::{
         Block, BlockRecord, Checkpoint, Epoch, ExecutorAddress, Holder, KeptBlock, PendingBlock,
-        ReadState, StateValues, TransactionPlace, TrieNodes,
+        Promotion, ReadState, StateValues, Term, TransactionPlace, TrieNodes,
     },
     wire::storage_writer::v1::{
         self, get_block_response::Record, get_header_response::Header,
@@ -97,6 +97,21 @@ impl TryFrom<v1::CheckpointDatabaseResponse> for BlockId {
 
     fn try_from(wire: v1::CheckpointDatabaseResponse) -> Result<Self, ConvertError> {
         nested(wire.head).at("checkpoint_database.head")
+    }
+}
+
+impl From<Promotion> for v1::PromoteResponse {
+    fn from(promotion: Promotion) -> Self {
+        let Promotion { term, head } = promotion;
+        Self { term: term.0, head: Some(head.into()) }
+    }
+}
+
+impl TryFrom<v1::PromoteResponse> for Promotion {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::PromoteResponse) -> Result<Self, ConvertError> {
+        Ok(Self { term: Term(wire.term), head: nested(wire.head).at("promote.head")? })
     }
 }
 

@@ -8,7 +8,7 @@ use tandem_proto::{
     convert::{FeedDecoder, FeedParts},
     feed::{Changes, FeedBlock, FeedMessage, FeedStatus, FollowRequest},
     limits::{FEED_KNOWN_MAX, FEED_PART_BYTES, STORAGE_MESSAGE_BYTES_MAX},
-    storage::Forkchoice,
+    storage::{Forkchoice, Term},
     wire::storage_writer::v1::{self, follow_response::Item},
 };
 
@@ -65,7 +65,7 @@ fn blocks_of_all_kinds_and_sizes_come_back() {
 fn positions_and_requests_come_back() {
     let (id, other) = (BlockId::new(3, B256::repeat_byte(3)), BlockId::new(1, B256::ZERO));
     let forkchoice = Forkchoice { head: id, safe: None, finalized: Some(other) };
-    let status = FeedStatus { forkchoice, base: other };
+    let status = FeedStatus { forkchoice, base: other, term: Term(2) };
     for (item, want) in [
         (Item::Status(status.into()), FeedMessage::Status(status)),
         (Item::Resume(id.into()), FeedMessage::Resume(id)),

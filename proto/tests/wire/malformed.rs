@@ -10,7 +10,7 @@ use tandem_proto::{
     multiproof::{self, StateUpdate},
     storage::{
         Block, BlockRecord, BlockRef, Checkpoint, Epoch, Forkchoice, KeptBlock, PendingBlock,
-        ReadState, TransactionPlace, TrieNodes,
+        Promotion, ReadState, TransactionPlace, TrieNodes,
     },
     wire::{
         event::v1 as event, multiproof_workers::v1 as workers, storage_writer::v1 as writer,
@@ -394,6 +394,7 @@ fn an_empty_message_is_refused_where_something_is_required() {
             unset::<writer::GetCheckpointResponse, Checkpoint>(),
             "get_checkpoint.genesis: is missing",
         ),
+        (unset::<writer::PromoteResponse, Promotion>(), "promote.head: is missing"),
         (unset::<writer::ListPendingResponse, Block>(), "list_pending.block: is missing"),
         (unset::<writer::ListPendingResponse, PendingBlock>(), "list_pending.block: is missing"),
         (unset::<writer::ProveRequest, (Epoch, B256)>(), "prove.block: expected 32 bytes, got 0"),

@@ -10,7 +10,7 @@ use tandem_proto::{
     multiproof::StateUpdate,
     storage::{
         Block, BlockRef, Claim, Epoch, EpochToken, ExecutorAddress, Holder, KeptBlock,
-        PendingBlock, ReadState, TransactionPlace,
+        PendingBlock, Promotion, ReadState, Term, TransactionPlace,
     },
     wire::{multiproof_workers::v1 as workers, storage_writer::v1 as writer},
 };
@@ -203,6 +203,9 @@ fn a_name_and_a_lease_survive() {
     let arrived: tandem_primitives::BlockId =
         sent::<writer::CheckpointDatabaseResponse, _>(head.into());
     assert_eq!(arrived, head);
+    let promotion = Promotion { term: Term(u32::MAX), head };
+    let arrived: Promotion = sent::<writer::PromoteResponse, _>(promotion.into());
+    assert_eq!(arrived, promotion);
     let kept = (proven, lease);
     assert_eq!(sent::<writer::KeepEpochRequest, (Epoch, Duration)>(kept.into()), kept);
 }

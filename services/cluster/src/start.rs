@@ -450,7 +450,8 @@ impl Cluster {
             let storage = self.storage.clone();
             let server = tandem_storage_writer::grpc::Server::new(storage.clone())
                 .feeding(storage.clone())
-                .checkpointing(storage)
+                .checkpointing(storage.clone())
+                .led_by(storage)
                 .without_writes()
                 .offered_as(identity);
             self.storage_address = listener.local_addr().ok();

@@ -16,7 +16,7 @@ use std::{
 use tandem_primitives::BlockId;
 use tandem_proto::{
     feed::{CheckedCommit, FeedBlock, FeedMessage, FeedStatus, FollowRequest},
-    storage::{BlockRef, Epoch, Forkchoice},
+    storage::{BlockRef, Epoch, Forkchoice, Term},
 };
 use tracing::{debug, info};
 
@@ -86,6 +86,7 @@ impl<'a> Applier<'a> {
     fn take(&mut self, message: FeedMessage) -> Result<(), Error> {
         match message {
             FeedMessage::Status(status) => {
+                self.check_term(status.term)?;
                 self.told = Some(status);
                 self.hear(Some(status.forkchoice.head));
             }
@@ -93,6 +94,19 @@ impl<'a> Applier<'a> {
             FeedMessage::Block(block) => self.store(*block)?,
         }
         self.choose()
+    }
+
+    /// Refuses a leader whose term is over. Notes a new one, so that a promotion is above it.
+    fn check_term(&self, term: Term) -> Result<(), Error> {
+        if self.told.is_some_and(|told| told.term == term) {
+            return Ok(());
+        }
+        let known = self.storage.hear_term(term).map_err(Error::Own)?;
+        if term < known {
+            let text = format!("it leads in term {}, but term {} has begun", term.0, known.0);
+            return Err(Error::Lost(tandem_proto::storage::Error::Unavailable(text)));
+        }
+        Ok(())
     }
 
     /// Goes back to a block of the own chain.

@@ -8,15 +8,15 @@ use std::{io, sync::Arc, time::Duration};
 use tandem_actor::Running;
 use tandem_proto::{
     feed::{CheckedWrites, FeedSource, LeaderApi},
-    storage::{self, Epoch, StateDownloads, StorageApi},
+    storage::{self, Epoch, Leadership, StateDownloads, StorageApi},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 /// Database of a follower.
-pub trait FollowerStorage: StorageApi + CheckedWrites + StateDownloads {}
+pub trait FollowerStorage: StorageApi + CheckedWrites + StateDownloads + Leadership {}
 
-impl<T: StorageApi + CheckedWrites + StateDownloads> FollowerStorage for T {}
+impl<T: StorageApi + CheckedWrites + StateDownloads + Leadership> FollowerStorage for T {}
 
 /// Source of a leader's feed, with its name for the log.
 #[derive(Clone)]
@@ -125,6 +125,7 @@ fn follow(shared: &Shared, leaders: &[Leader], epoch: Epoch) -> Result<(), Error
         match ended {
             Err(Error::Stopping) | Ok(()) => return Ok(()),
             Err(Error::Refused(text)) => {
+                shared.status.set_lost();
                 counter!(names::REFUSED).increment(1);
                 error!(leader = leader.name, reason = text, "leader refused");
                 shared.status.set_refused(&text);
@@ -134,6 +135,7 @@ fn follow(shared: &Shared, leaders: &[Leader], epoch: Epoch) -> Result<(), Error
                 trusted.remove(turn % trusted.len());
             }
             Err(Error::Lost(error)) => {
+                shared.status.set_lost();
                 counter!(names::LOST).increment(1);
                 warn!(leader = leader.name, %error, pause_ms = pause, "leader lost");
                 turn += 1;

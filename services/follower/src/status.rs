@@ -32,6 +32,8 @@ struct Position {
     head: BlockId,
     leader: Option<BlockId>,
     heard: Option<Instant>,
+    /// Whether a leader speaks over the present connection.
+    is_led: bool,
     /// Time since which the leader has had another head.
     behind: Option<Instant>,
     refused: Option<Arc<str>>,
@@ -49,6 +51,7 @@ impl Status {
     pub(crate) fn hear(&self, now: Instant, leader: Option<BlockId>) -> Option<Duration> {
         let mut position = self.0.lock();
         position.heard = Some(now);
+        position.is_led = true;
         if leader.is_some() {
             position.leader = leader;
         }
@@ -57,6 +60,16 @@ impl Status {
         }
         position.behind.get_or_insert(now);
         None
+    }
+
+    /// Notes that the connection to the leader is gone.
+    pub(crate) fn set_lost(&self) {
+        self.0.lock().is_led = false;
+    }
+
+    /// Returns whether a leader is in reach.
+    pub fn is_led(&self) -> bool {
+        self.0.lock().is_led
     }
 
     /// Notes why a leader was refused.
@@ -123,6 +136,9 @@ mod tests {
         assert!(!status.is_fresh(start + max * 2, 4, max), "it is silent");
         let later = start + Duration::from_secs(3);
         assert_eq!(status.lag_time(later), Duration::from_secs(3));
+        assert!(status.is_led());
+        status.set_lost();
+        assert!(!status.is_led());
         status.set_head(block(9));
         assert_eq!(status.hear(later, None), Some(Duration::from_secs(3)));
         assert_eq!((status.lag_blocks(), status.lag_time(later)), (Some(0), Duration::ZERO));

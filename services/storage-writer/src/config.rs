@@ -86,6 +86,10 @@ pub struct Config {
     /// because it applies to one start.
     #[serde(skip)]
     pub accept_lost_blocks: bool,
+    /// Whether the process keeps a copy of a leader's chain. Until it is promoted, lost blocks are
+    /// accepted and no write waits for the disk, because the leader has everything.
+    #[serde(skip)]
+    pub follows: bool,
     /// Address at which `tandem node` offers storage-writer over gRPC to followers and operators. `None`:
     /// it is not offered. `tandem storage-writer` has a flag for its own.
     pub grpc_addr: Option<SocketAddr>,
@@ -119,6 +123,7 @@ impl Config {
             read_delay_micros: 0,
             trie_read_delay_micros: 0,
             accept_lost_blocks: false,
+            follows: false,
             grpc_addr: None,
             feed: FeedConfig::default(),
             store: tandem_store::Options::default(),

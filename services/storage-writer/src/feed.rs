@@ -90,8 +90,10 @@ fn serve(shared: &Shared, asked: &Receiver<Question>) {
 impl FeedReads for StorageWriter {
     fn feed_status(&self) -> Result<FeedStatus> {
         self.shared.needs_state()?;
+        let term = self.rights.read().term();
         let state = self.shared.state.lock();
-        Ok(FeedStatus { forkchoice: state.chain.forkchoice(), base: state.chain.base() })
+        let (forkchoice, base) = (state.chain.forkchoice(), state.chain.base());
+        Ok(FeedStatus { forkchoice, base, term })
     }
 
     fn feed_start(&self, known: &[BlockId]) -> Result<BlockId> {

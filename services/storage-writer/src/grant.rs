@@ -5,13 +5,13 @@ use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tandem_primitives::keccak256;
-use tandem_proto::storage::{Claim, Epoch, EpochToken, ExecutorAddress, Holder};
+use tandem_proto::storage::{Claim, Epoch, EpochToken, ExecutorAddress, Holder, Term};
 
 /// Grant of one epoch. Fields that another version of storage-writer wrote are skipped.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Grant {
-    /// Number of the epoch, 0 before the first.
+    /// Number of the epoch; the floor of the term before its first.
     pub epoch: u64,
     executor: String,
     lease_ms: u64,
@@ -33,6 +33,11 @@ impl Grant {
     /// Returns the grant of an epoch of which nothing else is known.
     pub fn bare(epoch: u64) -> Self {
         Self { epoch, ..Self::default() }
+    }
+
+    /// Returns whether no executor was granted an epoch in this term.
+    pub fn is_vacant(&self) -> bool {
+        self.epoch == Term::of_epoch(self.epoch).floor()
     }
 
     /// Returns the grant that follows this one, and the epoch as its executor gets it.

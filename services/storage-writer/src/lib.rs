@@ -68,6 +68,7 @@ mod ranges;
 mod rebuild;
 mod replay;
 mod rewind;
+mod rights;
 mod service;
 mod shared;
 mod state_load;

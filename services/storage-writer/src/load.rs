@@ -5,7 +5,6 @@ use crate::{
     Error,
     chain::{Ancestor, Chain, Limits, Pending},
     codec::PendingRecord,
-    grant::Grant,
     meta,
     rewind::block_bytes,
     shared::{Shared, delete_pending},
@@ -18,12 +17,11 @@ use tandem_store::{
 use tracing::warn;
 
 /// Reads everything that is kept in memory.
-pub fn load(store: &Store, limits: &Limits) -> Result<(meta::Genesis, Chain, Grant), Error> {
+pub fn load(store: &Store, limits: &Limits) -> Result<(meta::Genesis, Chain), Error> {
     let view = store.view();
     let genesis = meta::genesis(&view)?;
     let chain = load_chain(&view, limits)?;
-    let grant = meta::grant(&view)?;
-    Ok((genesis, chain, grant))
+    Ok((genesis, chain))
 }
 
 /// Loads the tree of pending blocks from the database. Records stay in memory while there is room.

@@ -2,7 +2,7 @@
 
 use crate::{Error, codec, grant::Grant};
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes};
-use tandem_proto::storage::Forkchoice;
+use tandem_proto::storage::{Forkchoice, Term};
 use tandem_store::{Batch, View, tables::Meta};
 
 const GENESIS: &str = "genesis";
@@ -12,6 +12,7 @@ const BASE: &str = "base";
 const FORKCHOICE: &str = "forkchoice";
 const EPOCH: &str = "epoch";
 const GRANT: &str = "grant";
+const HEARD_TERM: &str = "heard_term";
 const DOWNLOAD: &str = "download";
 const STATE_LOAD: &str = "state_load";
 const OLDEST_BLOCK: &str = "oldest_block";
@@ -62,6 +63,18 @@ pub fn put_grant(batch: &mut Batch<'_>, grant: &Grant) -> Result<(), Error> {
     batch.put::<Meta>(EPOCH, &grant.epoch.to_be_bytes());
     batch.put::<Meta>(GRANT, &grant.encode()?);
     Ok(())
+}
+
+/// Returns the highest term of another storage-writer, the first one if none was heard of.
+pub fn heard_term(view: &View<'_>) -> Result<Term, Error> {
+    let Some(bytes) = view.get::<Meta>(HEARD_TERM)? else { return Ok(Term::default()) };
+    let bytes = bytes.as_ref().try_into();
+    let bytes = bytes.map_err(|_| Error::Damaged("malformed record heard_term".to_owned()))?;
+    Ok(Term(u32::from_be_bytes(bytes)))
+}
+
+pub fn put_heard_term(batch: &mut Batch<'_>, term: Term) {
+    batch.put::<Meta>(HEARD_TERM, &term.0.to_be_bytes());
 }
 
 /// Returns how far the download of a state is, as its caller said; `None` if none is under way.

@@ -53,6 +53,10 @@ pub const HISTORY_BLOCK_BYTES: &str = "tandem_storage_writer_history_block_bytes
 pub const READ_HISTORY_SECONDS: &str = "tandem_storage_writer_read_history_seconds";
 /// Counter: times that the right to write was granted.
 pub const EPOCHS_GRANTED: &str = "tandem_storage_writer_epochs_granted_total";
+/// Gauge: whether this storage-writer leads, so that executors may write: 1 or 0.
+pub const LEADS: &str = "tandem_storage_writer_leads";
+/// Gauge: highest term that is known here.
+pub const TERM: &str = "tandem_storage_writer_term";
 /// Gauge: whether the record of the acknowledged writes was missing when the database was opened.
 pub const MARK_MISSING: &str = "tandem_storage_writer_acknowledged_record_missing";
 
@@ -173,6 +177,8 @@ pub fn describe() {
     describe_counter!(EPOCHS_GRANTED, "times that the right to write was granted to an executor");
     // Starts at zero, so that the first grant shows as a rise.
     counter!(EPOCHS_GRANTED).increment(0);
+    describe_gauge!(LEADS, "whether this storage-writer leads, so that executors may write");
+    describe_gauge!(TERM, "highest term of a storage-writer that is known here");
     describe_gauge!(LOST_WRITES, "acknowledged writes that were gone at the start");
     describe_gauge!(LOST_BLOCKS, "heights whose blocks were gone at the start");
     let text = "whether the record of what was acknowledged was missing at the start";

@@ -6,13 +6,13 @@ use crate::{
     config::{database_path, refuse_half_restored},
     feed::FeedThreads,
     feed_stream::StreamAcks,
-    grant::Grant,
     history::History,
     kept::Kept,
     load::{drop_unproven, load},
     meta, metrics,
     persist::{MAILBOX, Message, Persister},
     ranges::ServedStates,
+    rights::Rights,
     shared::{Branch, Shared, State},
     walk,
 };
@@ -31,8 +31,8 @@ use tandem_primitives::{
 };
 use tandem_proto::storage::{
     self, BaseReads, Block, BlockReads, BlockWrites, Checkpoint, Claim, Epoch, Forkchoice, Holder,
-    KeptBlock, PendingBlock, ReadState, Result, StateValues, TrieNode, TrieNodes, TrieStorage,
-    WriteLease,
+    KeptBlock, Leadership, PendingBlock, ReadState, Result, Standing, StateValues, Term, TrieNode,
+    TrieNodes, TrieStorage, WriteLease,
 };
 use tandem_store::{
     Durability, Store,
@@ -82,7 +82,9 @@ pub struct StorageWriter {
     genesis_json: Arc<str>,
     is_copy: bool,
     /// Held for reading during each fenced write, so that a grant comes after all older writes.
-    granted: RwLock<Grant>,
+    pub(crate) rights: RwLock<Rights>,
+    /// Role among the copies of the chain.
+    pub(crate) standing: watch::Sender<Standing>,
     pub(crate) mailbox: Mailbox<Message>,
     /// States that peers ask for.
     pub(crate) served: ServedStates,
@@ -101,16 +103,25 @@ impl StorageWriter {
     pub fn start(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         refuse_half_restored(&config.datadir)?;
         let mut options = config.store.clone();
-        options.verify_logs = !config.accept_lost_blocks;
+        options.verify_logs = !(config.accept_lost_blocks || config.follows);
         let store = Store::open(&database_path(&config.datadir), &options)?;
         Self::start_over(store, config, deps)
     }
 
     /// Loads the contents of a store and starts the persist thread.
-    pub(crate) fn start_over(store: Store, config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
+    pub(crate) fn start_over(
+        store: Store,
+        mut config: Config,
+        deps: Deps,
+    ) -> Result<Arc<Self>, Error> {
         metrics::describe();
         config.feed.check()?;
-        let (genesis, chain, grant) = load(&store, &config.limits())?;
+        let (genesis, chain) = load(&store, &config.limits())?;
+        let rights = Rights::load(&store.view(), config.follows)?;
+        rights.gauge();
+        let standing = rights.standing();
+        let follows = standing == Standing::Follows;
+        config.accept_lost_blocks |= follows;
         let kept = Kept::load(&store)?;
         let acknowledged = Acknowledged::open(&store, &chain, &config)?;
         let history = History::open(&store, &config)?;
@@ -118,7 +129,7 @@ impl StorageWriter {
         let oldest_block = meta::oldest_block(&store.view())?;
         ::metrics::gauge!(metrics::OLDEST_BLOCK).set(oldest_block as f64);
         info!(
-            base = %chain.base(), head = %chain.forkchoice().head, pending = chain.len(),
+            base = %chain.base(), head = %chain.forkchoice().head, pending = chain.len(), ?standing,
             "database opened"
         );
         let running = Running::new(deps.fatal.clone());
@@ -141,6 +152,7 @@ impl StorageWriter {
             stored_codes: Mutex::default(),
             forkchoices: watch::Sender::default(),
             stream_acks: StreamAcks::default(),
+            follows: AtomicBool::new(follows),
         });
         let suspects = shared.state.lock().chain.unproven();
         drop_unproven(&shared, suspects)?;
@@ -172,7 +184,8 @@ impl StorageWriter {
             genesis: genesis.id,
             is_copy: genesis.is_copy(),
             genesis_json: genesis.json.into(),
-            granted: RwLock::new(grant),
+            rights: RwLock::new(rights),
+            standing: watch::Sender::new(standing),
             mailbox,
             makes_checkpoint: AtomicBool::new(false),
             running,
@@ -201,10 +214,20 @@ impl StorageWriter {
         self.is_copy
     }
 
-    pub(crate) fn fence(&self, held: Epoch) -> Result<RwLockReadGuard<'_, Grant>> {
-        let granted = self.granted.read();
-        check(held, &granted)?;
-        Ok(granted)
+    pub(crate) fn fence(&self, held: Epoch) -> Result<RwLockReadGuard<'_, Rights>> {
+        let rights = self.rights.read();
+        match rights.check(held) {
+            Ok(()) => Ok(rights),
+            Err(error) => {
+                let (term, own) = (Term::of_epoch(held.number), rights.term());
+                drop(rights);
+                if term > own {
+                    // A later storage-writer granted this epoch.
+                    self.hear_term(term)?;
+                }
+                Err(error)
+            }
+        }
     }
 
     fn rewind_base(&self, to: BlockNumber) -> Result<()> {
@@ -307,18 +330,6 @@ impl std::fmt::Debug for StorageWriter {
 
 pub(crate) fn store_error(error: tandem_store::Error) -> storage::Error {
     Error::from(error).into()
-}
-
-/// Rejects an epoch that is not the newest, or that the caller does not prove.
-fn check(held: Epoch, granted: &Grant) -> Result<()> {
-    // Number 0 was never granted.
-    if granted.epoch == 0 || held.number != granted.epoch {
-        return Err(storage::Error::Fenced { held: held.number, granted: granted.epoch });
-    }
-    if !granted.is_proven_by(held.token) {
-        return Err(storage::Error::Unproven { held: held.number });
-    }
-    Ok(())
 }
 
 /// Refuses a block whose header does not hash to its id.
@@ -546,14 +557,15 @@ impl BlockWrites for StorageWriter {
 
 impl WriteLease for StorageWriter {
     fn claim_epoch(&self, claim: &Claim) -> Result<Epoch> {
-        let mut granted = self.granted.write();
-        let (next, epoch) = granted.next(claim);
+        let mut rights = self.rights.write();
+        rights.admit()?;
+        let (next, epoch) = rights.grant.next(claim);
         let mut batch = self.shared.store.batch();
         meta::put_grant(&mut batch, &next)?;
         self.shared.store.write(batch, self.shared.durability()).map_err(store_error)?;
-        *granted = next;
+        rights.grant = next;
         // From here on no other executor can commit.
-        drop(granted);
+        drop(rights);
         let suspects = self.shared.state.lock().chain.unproven();
         drop_unproven(&self.shared, suspects)?;
         ::metrics::counter!(metrics::EPOCHS_GRANTED).increment(1);
@@ -566,20 +578,20 @@ impl WriteLease for StorageWriter {
     }
 
     fn release_epoch(&self, epoch: Epoch) -> Result<()> {
-        let mut granted = self.granted.write();
-        check(epoch, &granted)?;
-        let released = granted.released();
+        let mut rights = self.rights.write();
+        rights.check(epoch)?;
+        let released = rights.grant.released();
         let mut batch = self.shared.store.batch();
         meta::put_grant(&mut batch, &released)?;
         // When this write is lost, the next start waits one lease for the executor.
         if let Err(error) = self.shared.store.write(batch, Durability::Process) {
             debug!(%error, "the end of a lease was not written");
         }
-        *granted = released;
+        rights.grant = released;
         Ok(())
     }
 
     fn holder(&self) -> Result<Option<Holder>> {
-        Ok(self.granted.read().holder())
+        Ok(self.rights.read().grant.holder())
     }
 }

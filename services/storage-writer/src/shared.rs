@@ -26,7 +26,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 use tandem_primitives::{AccountUpdate, B256, BlockId, BlockNumber, StateDiff, TrieDiff};
@@ -85,6 +85,8 @@ pub struct Shared {
     pub forkchoices: watch::Sender<u64>,
     /// What the stream of the feed has acknowledged.
     pub stream_acks: StreamAcks,
+    /// Whether the process follows a leader, which has every block.
+    pub follows: AtomicBool,
 }
 
 /// Place where a block's branch meets the base's chain.
@@ -98,7 +100,13 @@ pub enum Branch {
 impl Shared {
     /// Returns the durability of an acknowledged write.
     pub fn durability(&self) -> Durability {
-        if self.config.sync { Durability::Disk } else { Durability::Process }
+        let waits = self.config.sync && !self.follows.load(Relaxed);
+        if waits { Durability::Disk } else { Durability::Process }
+    }
+
+    /// Sets whether the process follows a leader, which has every block.
+    pub fn set_follows(&self, follows: bool) {
+        self.follows.store(follows, Relaxed);
     }
 
     /// Returns how a block's branch connects to the base.

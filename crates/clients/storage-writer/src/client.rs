@@ -21,8 +21,9 @@ use tandem_proto::{
     snap::{StateItems, StateRequest},
     storage::{
         BaseReads, Block, BlockReads, BlockRecord, BlockRef, BlockWrites, Checkpoint, Claim, Epoch,
-        Error, ExecutorAddress, Forkchoice, Holder, KeptBlock, PendingBlock, ReadState, Result,
-        StateRanges, StateValues, TransactionPlace, TrieNodes, TrieStorage, WriteLease,
+        Error, ExecutorAddress, Forkchoice, Holder, KeptBlock, PendingBlock, Promotion, ReadState,
+        Result, StateRanges, StateValues, Term, TransactionPlace, TrieNodes, TrieStorage,
+        WriteLease,
     },
     wire::storage_writer::v1::{self, storage_writer_server::SERVICE_NAME},
 };
@@ -111,8 +112,20 @@ impl Client {
         config: ClientConfig,
         runtime: &Handle,
     ) -> Result<Arc<Self>, EndpointError> {
+        Self::connect_to_one_of(&[endpoint], config, runtime)
+    }
+
+    /// Like [`Self::connect`], for several storage-writers of which one leads at a time.
+    ///
+    /// # Errors
+    /// [`EndpointError`], also when there is no endpoint.
+    pub fn connect_to_one_of(
+        endpoints: &[impl AsRef<str>],
+        config: ClientConfig,
+        runtime: &Handle,
+    ) -> Result<Arc<Self>, EndpointError> {
         names::describe_metrics();
-        let connection = ClientConnection::new(endpoint, SERVER, &config.connection)?;
+        let connection = ClientConnection::to_one_of(endpoints, SERVER, &config.connection)?;
         let (diffs, queue) = task_queue("trie-diffs", config.diffs_capacity);
         let lease = Duration::from_millis(config.lease_ms);
         let lease = Arc::new(LeaseKeeper::new(lease, config.address.clone()));
@@ -174,6 +187,29 @@ impl Client {
         // A second one would find the checkpoint of the first.
         let options = self.write("checkpoint_database").once();
         Ok(self.remote.call(options, request, send).await?.try_into()?)
+    }
+
+    /// Makes the storage-writer lead, in a term above all that it has heard of. `force` promotes it
+    /// although its leader may still lead.
+    ///
+    /// # Errors
+    /// As for every call; [`Error::Refused`] with the reason why it must not lead.
+    pub async fn promote(&self, force: bool) -> Result<Promotion> {
+        let send = unary!(promote, v1::PromoteRequest);
+        let request = v1::PromoteRequest { force };
+        Ok(self.remote.call(self.write("promote"), request, send).await?.try_into()?)
+    }
+
+    /// Tells the storage-writer that another one leads in this term. Returns the highest term that it
+    /// knows of.
+    ///
+    /// # Errors
+    /// As for every call; [`Error::Refused`] when it leads in the same term.
+    pub async fn supersede(&self, term: Term) -> Result<Term> {
+        let send = unary!(supersede, v1::SupersedeRequest);
+        let request = v1::SupersedeRequest { term: term.0 };
+        let answer = self.remote.call(self.read("supersede"), request, send).await?;
+        Ok(Term(answer.term))
     }
 
     /// Releases the right to write at once, and stops asking for it: all later claims are

@@ -109,6 +109,11 @@ impl LeaseKeeper {
                 self.renew(remote, epoch, self.lease).await
             };
             match renewed {
+                // A storage-writer of an earlier term knows only older epochs. It is not the one that
+                // granted this epoch, and nothing is written there.
+                Err(Error::Fenced { held, granted }) if granted < held => {
+                    debug!(held, granted, "lease not renewed: an earlier term");
+                }
                 Err(Error::Fenced { .. } | Error::Unproven { .. }) => {
                     // Not when a newer epoch was granted to this client meanwhile.
                     self.state.send_if_modified(|state| {

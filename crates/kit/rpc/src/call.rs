@@ -37,9 +37,15 @@ pub enum CallError {
 
 impl ClientConnection<Channel> {
     /// Connects and reconnects; never ends. A connection stays while the service reports that it
-    /// serves, or will serve.
+    /// serves, or will serve. Of several servers only one that serves is taken.
     pub async fn keep_serving(&self) {
-        let open = |channel| watch_health(channel, self.server.service);
+        let open = |channel| async move {
+            let watched = watch_health(channel, self.server.service).await?;
+            match watched.2 || !self.has_choice() {
+                true => Ok(watched),
+                false => Err(Status::unavailable("the server does not serve")),
+            }
+        };
         self.keep_connected(open, |watched| self.watch_until_lost(watched)).await;
     }
 

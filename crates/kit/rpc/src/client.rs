@@ -68,14 +68,21 @@ pub struct ServerDescription {
 /// Callers use `C` while the connection is live, for example a generated client.
 #[derive(Debug)]
 pub struct ClientConnection<C> {
-    /// Address as it was given.
-    uri: Uri,
-    endpoint: Endpoint,
-    connector: Connector,
+    /// Servers of which one is connected to, at least one.
+    targets: Vec<Target>,
     connect_max: Duration,
     pub(crate) server: ServerDescription,
     pub(crate) current: watch::Sender<Option<LiveConnection<C>>>,
     made: AtomicU64,
+}
+
+/// Server that may be connected to.
+#[derive(Debug)]
+struct Target {
+    /// Address as it was given.
+    uri: Uri,
+    endpoint: Endpoint,
+    connector: Connector,
 }
 
 /// Live connection.
@@ -87,13 +94,8 @@ pub struct LiveConnection<C> {
     pub generation: u64,
 }
 
-impl<C: Clone> ClientConnection<C> {
-    /// Creates the connection to an endpoint such as `http://10.0.0.7:9601`, or `https://…` if the
-    /// identity is proven. Nothing is connected yet.
-    ///
-    /// # Errors
-    /// [`EndpointError`].
-    pub fn new(
+impl Target {
+    fn new(
         endpoint: &str,
         server: ServerDescription,
         config: &ConnectionConfig,
@@ -109,11 +111,41 @@ impl<C: Clone> ClientConnection<C> {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(server.stream_window)
             .initial_connection_window_size(server.stream_window.saturating_mul(2));
+        Ok(Self { uri, endpoint, connector })
+    }
+}
+
+impl<C: Clone> ClientConnection<C> {
+    /// Creates the connection to an endpoint such as `http://10.0.0.7:9601`, or `https://…` if the
+    /// identity is proven. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`EndpointError`].
+    pub fn new(
+        endpoint: &str,
+        server: ServerDescription,
+        config: &ConnectionConfig,
+    ) -> Result<Self, EndpointError> {
+        Self::to_one_of(&[endpoint], server, config)
+    }
+
+    /// Like [`Self::new`], for several servers of which one serves at a time. They are tried in turn,
+    /// and the connection stays while that one serves.
+    ///
+    /// # Errors
+    /// [`EndpointError`], also when there is no endpoint.
+    pub fn to_one_of(
+        endpoints: &[impl AsRef<str>],
+        server: ServerDescription,
+        config: &ConnectionConfig,
+    ) -> Result<Self, EndpointError> {
+        if endpoints.is_empty() {
+            return Err(EndpointError::Missing);
+        }
+        let targets = endpoints.iter().map(|it| Target::new(it.as_ref(), server, config));
         Ok(Self {
-            uri,
-            endpoint,
-            connector,
-            connect_max,
+            targets: targets.collect::<Result<_, _>>()?,
+            connect_max: Duration::from_millis(config.connect_ms_max),
             server,
             current: watch::Sender::new(None),
             made: AtomicU64::new(0),
@@ -133,6 +165,11 @@ impl<C: Clone> ClientConnection<C> {
     /// Returns the number of connections made so far. A new connection may lead to another process.
     pub fn generation(&self) -> u64 {
         self.made.load(Relaxed)
+    }
+
+    /// Returns whether there are several servers, of which one serves at a time.
+    pub(crate) fn has_choice(&self) -> bool {
+        self.targets.len() > 1
     }
 
     /// Waits for a connection after that generation; 0 stands for any connection.
@@ -167,22 +204,31 @@ impl<C: Clone> ClientConnection<C> {
         let mut backoff = Backoff::default();
         // Reasons logged since the last connection.
         let mut logged = LogOnce::default();
+        // Attempts that failed since the last connection. Each round of the servers ends with a wait.
+        let (mut at, mut failed) = (0, 0);
         loop {
-            let lived = match self.open(&open).await {
+            let target = &self.targets[at];
+            let lived = match self.open(target, &open).await {
                 Ok(opened) => {
                     counter!(connections).increment(1);
-                    info!(server, endpoint = %self.uri, "connected");
+                    info!(server, endpoint = %target.uri, "connected");
                     let since = Instant::now();
                     let status = live(opened).await;
                     counter!(lost).increment(1);
                     warn!(server, %status, "connection lost");
                     logged = LogOnce::default();
+                    failed = 0;
                     Some(since.elapsed())
                 }
                 Err(status) => {
                     let reason = with_sources(status.message(), &status);
-                    if logged.is_new(reason.clone()) {
-                        warn!(server, endpoint = %self.uri, reason, "no connection");
+                    if logged.is_new((at, reason.clone())) {
+                        warn!(server, endpoint = %target.uri, reason, "no connection");
+                    }
+                    at = (at + 1) % self.targets.len();
+                    failed += 1;
+                    if failed % self.targets.len() != 0 {
+                        continue;
                     }
                     None
                 }
@@ -191,14 +237,14 @@ impl<C: Clone> ClientConnection<C> {
         }
     }
 
-    async fn open<T, O>(&self, open: impl Fn(Channel) -> O) -> Result<T, Status>
+    async fn open<T, O>(&self, target: &Target, open: impl Fn(Channel) -> O) -> Result<T, Status>
     where
         O: Future<Output = Result<T, Status>>,
     {
         let opened = async {
-            let connector = self.connector.clone();
+            let connector = target.connector.clone();
             let connector = service_fn(move |_: Uri| connector.clone().connect());
-            let connected = self.endpoint.connect_with_connector(connector).await;
+            let connected = target.endpoint.connect_with_connector(connector).await;
             let channel = connected.map_err(|error| {
                 let reason = error.source().unwrap_or(&error);
                 Status::unavailable(with_sources(&reason.to_string(), reason))

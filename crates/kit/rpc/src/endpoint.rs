@@ -3,6 +3,9 @@ use tonic::transport::{Endpoint, Uri};
 /// Reason why an endpoint cannot be connected to.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
+    /// No endpoint is given.
+    #[error("no endpoint is given")]
+    Missing,
     /// The endpoint is invalid.
     #[error("invalid endpoint `{endpoint}`: {error}")]
     Malformed {

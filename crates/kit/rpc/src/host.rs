@@ -5,8 +5,8 @@ use crate::{
     incoming::Incoming,
     unread::UnreadWatch,
 };
-use std::{convert::Infallible, io, time::Duration};
-use tokio::{net::TcpListener, time::sleep};
+use std::{convert::Infallible, future::pending, io, time::Duration};
+use tokio::{net::TcpListener, sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     body::Body,
@@ -75,6 +75,21 @@ where
     /// # Errors
     /// Error of the listener.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+        self.serve_while(listener, stop, watch::channel(()).1, |_| true).await
+    }
+
+    /// Like [`Self::serve`], for a service that does its work in some states only. In the others its
+    /// health is "not serving", and calls are answered nevertheless.
+    ///
+    /// # Errors
+    /// Error of the listener.
+    pub async fn serve_while<T>(
+        self,
+        listener: TcpListener,
+        stop: CancellationToken,
+        mut state: watch::Receiver<T>,
+        serves: impl Fn(&T) -> bool,
+    ) -> io::Result<()> {
         let Self { service, descriptors, limits, identity, access, ready, ended } = self;
         let _ends_streams = ended.clone().drop_guard();
         let tls = identity.tls().cloned();
@@ -89,8 +104,17 @@ where
             .map_err(io::Error::other)?;
         let reporting = async {
             ready.await;
-            health.set_service_status(S::NAME, ServingStatus::Serving).await;
-            std::future::pending::<()>().await;
+            loop {
+                let status = match serves(&state.borrow_and_update()) {
+                    true => ServingStatus::Serving,
+                    false => ServingStatus::NotServing,
+                };
+                health.set_service_status(S::NAME, status).await;
+                if state.changed().await.is_err() {
+                    // The state stays as it is.
+                    pending::<()>().await;
+                }
+            }
         };
         let stopping = async {
             stop.cancelled().await;

@@ -73,8 +73,8 @@ const LINGER_SECONDS_MAX: u64 = 60;
 /// Addresses that the executor calls.
 #[derive(Clone, Debug)]
 pub struct ExecutorLinks {
-    /// storage-writer, such as `http://10.0.0.7:9600`.
-    pub storage_writer: String,
+    /// storage-writers, such as `http://10.0.0.7:9600`, of which one leads at a time.
+    pub storage_writers: Vec<String>,
     /// Workers that are used whether or not the bus announces them.
     pub workers: Vec<String>,
     /// Names of blob-validators; a name may resolve to several.
@@ -273,7 +273,8 @@ impl Services {
             address: Some(address),
             ..Default::default()
         };
-        let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
+        let storage =
+            storage_writer::Client::connect_to_one_of(&links.storage_writers, settings, &runtime)?;
         let connection = identity.clone().into();
         let settings = blobs::ClientConfig { connection, ..Default::default() };
         let blobs = blobs::ValidatorPool::connect(&links.blob_validators, settings, &runtime)?;

@@ -1,11 +1,13 @@
-//! Runs a follower: a verified copy of a leader's chain, with JSON-RPC and without the Engine API.
+//! Runs a follower: a verified copy of a leader's chain, with JSON-RPC and without the Engine API. With
+//! a port for calls it can be promoted, and then is the leading storage-writer.
 
 use super::{
     Process,
     executor::{Access, http_router_of},
     from_snapshot::restore_first,
+    promotion::{Candidate, follow_promotion},
     require_storage,
-    services::blocking,
+    services::{blocking, server},
 };
 use crate::{Config, Error, public::PublicReactor};
 use std::{
@@ -17,13 +19,13 @@ use std::{
 };
 use tandem_blob_validator::load_trusted_setup;
 use tandem_executor::{Replica, rpc::ClientInfo};
-use tandem_follower::{ChainView, Deps, Follower, Leader};
+use tandem_follower::{ChainView, Deps, Follower, Leader, Status};
 use tandem_http::Methods;
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
 use tandem_proto::{
     access,
     feed_log::JETSTREAM,
-    storage::{self, BaseReads, BlockReads, BlockRef, Forkchoice},
+    storage::{self, BaseReads, BlockReads, BlockRef, Forkchoice, Leadership},
 };
 use tandem_storage_writer::{
     FeedConfig, StorageWriter, has_database, init_copy, remove_database, restore_path,
@@ -45,27 +47,29 @@ const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 /// at `http`. A leader named `jetstream` is the stream to which a leader publishes its feed. A data
 /// directory without a database gets that of a snapshot, if the settings name a place with some, or
 /// else one with the genesis of the first leader that answers. A copy that is too far behind all
-/// leaders is made anew by the next start.
+/// leaders is made anew by the next start. With `grpc`, the address for its calls as a storage-writer,
+/// it can be promoted. One that was promoted leads at once.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Tls`], [`Error::StorageWriter`],
 /// [`Error::Executor`]; [`Error::Snapshot`]; [`Error::Storage`] when there is no database and no
-/// leader answers.
+/// leader answers, or the copy was promoted and has no address for calls.
 pub async fn follower(
     process: &mut Process,
     config: Config,
     http: SocketAddr,
+    grpc: Option<SocketAddr>,
     leaders: &[String],
     client: ClientInfo,
 ) -> Result<(), Error> {
     let mut config = config.agreed();
-    // The leader has every block, so a copy need not wait for the disk.
-    config.storage_writer.sync = false;
-    config.storage_writer.accept_lost_blocks = true;
-    // Nothing is served from it but JSON-RPC.
-    config.storage_writer.feed_blocks = 0;
-    config.storage_writer.feed_readers_max = 0;
-    config.storage_writer.peer_states_max = 0;
+    config.storage_writer.follows = true;
+    if grpc.is_none() {
+        // Nothing is served from it but JSON-RPC.
+        config.storage_writer.feed_blocks = 0;
+        config.storage_writer.feed_readers_max = 0;
+        config.storage_writer.peer_states_max = 0;
+    }
     config.storage_writer.feed = FeedConfig::default();
     if leaders.iter().any(|leader| leader == JETSTREAM) && !process.bus().is_shared() {
         return Err(Error::NoNats);
@@ -73,6 +77,12 @@ pub async fn follower(
     config.storage_writer.history_blocks = config.follower.history_blocks;
     let proof = process.identify(access::FOLLOWER, &config.tls)?;
     let listener = process.listen("http", http).await?;
+    let calls = match grpc {
+        Some(address) => {
+            Some(process.listen_grpc("grpc", address, access::STORAGE_WRITER, &config.tls).await?)
+        }
+        None => None,
+    };
     let mut clients = Vec::new();
     for url in leaders.iter().filter(|leader| *leader != JETSTREAM) {
         let settings = ClientConfig { connection: proof.clone().into(), ..ClientConfig::default() };
@@ -114,17 +124,42 @@ pub async fn follower(
             Leader::feed_only(name, Arc::new(feed))
         }
     };
-    let leaders: Vec<Leader> = leaders.iter().map(source).collect();
+    let sources: Vec<Leader> = leaders.iter().map(source).collect();
     let settings = config.follower.clone();
-    let follower = Follower::start(
-        config.follower,
-        Deps {
-            leaders,
-            storage: storage.clone(),
-            view: Arc::new(View { replica: replica.clone() }),
-            fatal: process.fatal().clone(),
-        },
-    )?;
+    let standing = storage.standing();
+    let leads = standing.borrow().leads();
+    let follower = match leads {
+        true => None,
+        false => Some(Follower::start(
+            config.follower,
+            Deps {
+                leaders: sources,
+                storage: storage.clone(),
+                view: Arc::new(View { replica: replica.clone() }),
+                fatal: process.fatal().clone(),
+            },
+        )?),
+    };
+    match calls {
+        Some((listener, identity)) => {
+            let candidate = Candidate {
+                storage: storage.clone(),
+                follower: follower.clone(),
+                leaders: clients.iter().map(|(_, client)| client.clone()).collect(),
+                lag_blocks_max: settings.lag_blocks_max,
+                fatal: process.fatal().clone(),
+            };
+            let server = server(&storage, identity).led_by(Arc::new(candidate));
+            process.serve(server.serve(listener, process.stopping().clone()));
+            let urls: Vec<_> = clients.iter().map(|(url, _)| url.clone()).collect();
+            follow_promotion(process, &storage, &replica, &urls, &proof);
+        }
+        None if leads => {
+            let text = "this copy was promoted: it needs --grpc.port to lead".to_owned();
+            return Err(storage::Error::Refused(text).into());
+        }
+        None => {}
+    }
     let access = Access::new(&config.executor);
     let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
     let reads = replica.reads();
@@ -132,20 +167,23 @@ pub async fn follower(
     let public = PublicReactor::start()?;
     process.serve(public.serve(listener, router, leaving, stopping));
     require_storage(process, &storage);
-    let (status, ended) = (follower.status().clone(), follower.status().clone());
     let (lag_max, silence) =
         (settings.lag_blocks_max, Duration::from_secs(settings.silence_seconds_max));
-    process
-        .readiness()
-        .require("the leader's head", move || status.is_fresh(Instant::now(), lag_max, silence));
+    let status = follower.as_ref().map(|follower| follower.status().clone());
+    process.readiness().require("the leader's head", move || {
+        let is_fresh = |status: &Status| status.is_fresh(Instant::now(), lag_max, silence);
+        standing.borrow().leads() || status.as_ref().is_some_and(is_fresh)
+    });
     process.at_end(move || {
         // First, because a call that waits for a leader would outlast the runtime.
         clients.iter().for_each(|(_, client)| client.stop());
-        follower.stop();
+        if let Some(follower) = &follower {
+            follower.stop();
+        }
         replica.stop();
         storage.stop();
         public.end();
-        if ended.is_outdated() {
+        if follower.is_some_and(|follower| follower.status().is_outdated()) {
             note_outdated(&datadir, storage.is_copy());
         }
     });

@@ -11,7 +11,7 @@ use std::{
 use tandem_primitives::BlockId;
 use tandem_proto::{
     feed::{FeedMessage, FollowRequest, LeaderApi},
-    storage::{self, BaseReads},
+    storage,
 };
 use tandem_snapshot::{Manifest, PARALLEL, Repository, Subject, abandon, refuse_occupied, restore};
 use tandem_storage_writer::mark_as_copy;

@@ -22,6 +22,7 @@ mod follower;
 mod from_snapshot;
 mod peer_sessions;
 mod process;
+mod promotion;
 mod services;
 mod standby;
 mod tx_executor;

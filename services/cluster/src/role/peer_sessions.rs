@@ -36,8 +36,8 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 /// Addresses that peer-sessions calls.
 #[derive(Clone, Debug)]
 pub struct SessionsLinks {
-    /// storage-writer, such as `http://10.0.0.7:9600`, which has the chain.
-    pub storage_writer: String,
+    /// storage-writers, such as `http://10.0.0.7:9600`, of which one leads at a time and has the chain.
+    pub storage_writers: Vec<String>,
     /// peer-table, such as `http://10.0.0.7:9602`, which gives candidates.
     pub peer_table: String,
 }
@@ -101,7 +101,8 @@ type Clients = (Arc<storage_writer::Client>, Arc<peer_table::Client>);
 fn connect(links: &SessionsLinks, identity: &Identity, runtime: &Handle) -> Result<Clients, Error> {
     let connection = identity.clone().into();
     let settings = storage_writer::ClientConfig { connection, ..Default::default() };
-    let storage = storage_writer::Client::connect(&links.storage_writer, settings, runtime)?;
+    let storage =
+        storage_writer::Client::connect_to_one_of(&links.storage_writers, settings, runtime)?;
     let connection = identity.clone().into();
     let settings = peer_table::ClientConfig { connection, ..Default::default() };
     // A bus of its own: nothing that this process publishes is for peer-table.

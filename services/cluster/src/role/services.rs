@@ -5,8 +5,9 @@ use crate::{Config, Error, start::persisted};
 use std::{net::SocketAddr, sync::Arc};
 use tandem_blob_validator::BlobValidator;
 use tandem_peer_table::PeerTable;
-use tandem_proto::access;
-use tandem_storage_writer::{FeedPublisher, StorageWriter};
+use tandem_proto::{access, storage::Leadership};
+use tandem_rpc::Identity;
+use tandem_storage_writer::{FeedPublisher, StorageWriter, grpc::Server};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// Starts storage-writer on a data directory that was initialised, with its calls at `grpc`.
@@ -25,12 +26,11 @@ pub async fn storage_writer(
     let storage = blocking(|| Ok(StorageWriter::start(config.storage_writer, deps)?)).await?;
     require_storage(process, &storage);
     let published = FeedPublisher::start(&storage, process.bus(), &Handle::current())?;
-    let server = tandem_storage_writer::grpc::Server::new(storage.clone());
-    let server = server
-        .feeding(storage.clone())
-        .downloading(storage.clone())
-        .checkpointing(storage.clone())
-        .offered_as(identity);
+    let standing = storage.standing();
+    process
+        .readiness()
+        .require("the lead, which another storage-writer has", move || standing.borrow().leads());
+    let server = server(&storage, identity).led_by(storage.clone());
     process.serve(server.serve(listener, process.stopping().clone()));
     // Last handle: the database is flushed and marked as closed.
     process.at_end(move || {
@@ -39,6 +39,15 @@ pub async fn storage_writer(
     });
     process.started();
     Ok(())
+}
+
+/// Returns the server of a storage-writer in a process of its own.
+pub(super) fn server(storage: &Arc<StorageWriter>, identity: Identity) -> Server {
+    Server::new(storage.clone())
+        .feeding(storage.clone())
+        .downloading(storage.clone())
+        .checkpointing(storage.clone())
+        .offered_as(identity)
 }
 
 /// Makes the process ready only while storage-writer can write. The health service of gRPC stays

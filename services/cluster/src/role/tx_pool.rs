@@ -54,8 +54,8 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 /// Addresses that tx-pool calls.
 #[derive(Clone, Debug)]
 pub struct PoolLinks {
-    /// storage-writer, such as `http://10.0.0.7:9600`, which has the chain.
-    pub storage_writer: String,
+    /// storage-writers, such as `http://10.0.0.7:9600`, of which one leads at a time and has the chain.
+    pub storage_writers: Vec<String>,
     /// Names of blob-validators; a name may resolve to several.
     pub blob_validators: Vec<String>,
     /// peer-sessions, with whose peers transactions are exchanged; none if there are to be no peers.
@@ -78,7 +78,8 @@ pub async fn tx_pool(
     let runtime = Handle::current();
     let connection = identity.clone().into();
     let settings = storage_writer::ClientConfig { connection, ..Default::default() };
-    let storage = storage_writer::Client::connect(&links.storage_writer, settings, &runtime)?;
+    let storage =
+        storage_writer::Client::connect_to_one_of(&links.storage_writers, settings, &runtime)?;
     let connection = identity.clone().into();
     let settings = blobs::ClientConfig { connection, ..Default::default() };
     let blobs = blobs::ValidatorPool::connect(&links.blob_validators, settings, &runtime)?;

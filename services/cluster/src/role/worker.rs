@@ -52,7 +52,7 @@ impl WorkerIdentity {
     }
 }
 
-/// Starts a worker over the storage-writer at `storage_writer`, with its proof stream at `grpc`.
+/// Starts a worker over that of `storage_writers` which leads, with its proof stream at `grpc`.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Threads`], [`Error::WorkerId`], [`Error::Tls`].
@@ -60,7 +60,7 @@ pub async fn multiproof_worker(
     process: &mut Process,
     config: Config,
     grpc: SocketAddr,
-    storage_writer: &str,
+    storage_writers: &[String],
     identity: WorkerIdentity,
 ) -> Result<(), Error> {
     let config = config.agreed();
@@ -71,7 +71,7 @@ pub async fn multiproof_worker(
     let identity = identity.at(address, if proof.is_proven() { "https" } else { "http" })?;
     info!(id = identity.id.as_str(), endpoint = identity.endpoint, "worker");
     let settings = ClientConfig { connection: proof.clone().into(), ..ClientConfig::default() };
-    let storage = Client::connect(storage_writer, settings, &runtime)?;
+    let storage = Client::connect_to_one_of(storage_writers, settings, &runtime)?;
     let policies = LivePolicies::new(config.policies);
     let bus = process.bus().clone();
     let deps = Deps {

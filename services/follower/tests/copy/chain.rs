@@ -113,7 +113,7 @@ impl Leader {
 }
 
 /// Returns a random child of a block, and the state after it.
-fn child(parent: BlockId, world: &World, random: &mut Random) -> (Block, World) {
+pub fn child(parent: BlockId, world: &World, random: &mut Random) -> (Block, World) {
     let (diff, list) = match random.one_in(2) {
         true => {
             let (diff, list) = listed_diff(world, random);

@@ -5,5 +5,6 @@ mod chain;
 mod follow;
 mod interrupted;
 mod lies;
+mod promoted;
 mod setup;
 mod tampered;

@@ -36,7 +36,7 @@ impl Host {
         let listener = self.runtime.block_on(TcpListener::bind(self.address)).unwrap();
         self.address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let server = Server::new(writer.clone()).feeding(writer.clone());
+        let server = Server::new(writer.clone()).feeding(writer.clone()).led_by(writer.clone());
         let task = self.runtime.spawn(server.serve(listener, stop.clone()));
         self.running = Some((stop, task));
     }
@@ -96,7 +96,7 @@ impl Copy {
     /// Starts a follower over an existing database.
     pub fn start(datadir: &Path, leaders: Vec<Leader>) -> Self {
         let config = tandem_storage_writer::Config {
-            sync: false,
+            follows: true,
             ..tandem_storage_writer::Config::with_small_limits(datadir)
         };
         let writer = StorageWriter::start(config, tandem_storage_writer::Deps::default()).unwrap();

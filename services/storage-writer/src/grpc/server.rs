@@ -23,7 +23,7 @@ use tandem_proto::{
     snap::StateRequest,
     storage::{
         self, Block, BlockRecord, BlockRef, DatabaseCheckpoints, Epoch, Forkchoice, KeptBlock,
-        PendingBlock, ReadState, StateDownloads, StorageApi,
+        Leadership, PendingBlock, ReadState, Standing, StateDownloads, StorageApi, Term,
     },
     wire::{
         DESCRIPTORS,
@@ -34,7 +34,11 @@ use tandem_proto::{
     },
 };
 use tandem_rpc::{Host, Identity, Limits};
-use tokio::{net::TcpListener, sync::Semaphore, task::spawn_blocking};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, watch},
+    task::spawn_blocking,
+};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -51,6 +55,7 @@ pub struct Server {
     feed: Option<Arc<dyn FeedReads>>,
     downloads: Option<Arc<dyn StateDownloads>>,
     checkpoints: Option<Arc<dyn DatabaseCheckpoints>>,
+    leadership: Option<Arc<dyn Leadership>>,
     /// Whether callers may get the right to write.
     writes: bool,
     identity: Identity,
@@ -62,9 +67,16 @@ impl Server {
     pub fn new(api: Arc<dyn StorageApi>) -> Self {
         names::describe_server();
         let identity = Identity::default();
-        let (feed, downloads, checkpoints) = (None, None, None);
-        let unread_max = UNREAD_MAX;
-        Self { api, feed, downloads, checkpoints, writes: true, identity, unread_max }
+        Self {
+            api,
+            feed: None,
+            downloads: None,
+            checkpoints: None,
+            leadership: None,
+            writes: true,
+            identity,
+            unread_max: UNREAD_MAX,
+        }
     }
 
     /// Sets the longest time for which a client may read nothing from a stream, instead of ten
@@ -92,6 +104,13 @@ impl Server {
         Self { checkpoints: Some(checkpoints), ..self }
     }
 
+    /// Serves only while the storage-writer leads, and lets operators promote it. Without this call the
+    /// server always serves.
+    #[must_use]
+    pub fn led_by(self, leadership: Arc<dyn Leadership>) -> Self {
+        Self { leadership: Some(leadership), ..self }
+    }
+
     /// Refuses all writes and grants: the executor is in the server's own process.
     #[must_use]
     pub fn without_writes(self) -> Self {
@@ -117,12 +136,15 @@ impl Server {
             .as_ref()
             .filter(|_| readers_max > 0)
             .map(|feed| ServedFeed { feed: Arc::downgrade(feed), stop: stop.clone() });
+        let standing = self.leadership.as_ref().map(|leadership| leadership.standing());
         let service = StorageWriterServer::new(Service {
             lanes: Arc::new(CallScheduler::new(&self.api, self.unread_max)),
             lease: Arc::new(lease),
             feed,
             downloads: self.downloads.as_ref().map(Arc::downgrade),
             checkpoints: self.checkpoints.as_ref().map(Arc::downgrade),
+            leadership: self.leadership.as_ref().map(Arc::downgrade),
+            standing: standing.clone(),
             writes: self.writes,
             readers: Arc::new(Semaphore::new(readers_max)),
         })
@@ -137,9 +159,14 @@ impl Server {
             ready: ready(()),
             ended: CancellationToken::new(),
         };
-        let result = host.serve(listener, stop).await;
+        let result = match standing {
+            Some(standing) => {
+                host.serve_while(listener, stop, standing, |standing| standing.leads()).await
+            }
+            None => host.serve(listener, stop).await,
+        };
         // The last handle of a storage-writer waits for its thread.
-        let handles = (self.api, self.feed, self.downloads, self.checkpoints);
+        let handles = (self.api, self.feed, self.downloads, self.checkpoints, self.leadership);
         let _ = spawn_blocking(move || drop(handles)).await;
         result
     }
@@ -155,6 +182,10 @@ struct Service {
     downloads: Option<Weak<dyn StateDownloads>>,
     /// Checkpoints, `None` if none are made.
     checkpoints: Option<Weak<dyn DatabaseCheckpoints>>,
+    /// Calls about who leads, `None` if the server always serves.
+    leadership: Option<Weak<dyn Leadership>>,
+    /// Role of the storage-writer.
+    standing: Option<watch::Receiver<Standing>>,
     /// Whether callers may get the right to write.
     writes: bool,
     /// Places of the feed's readers.
@@ -174,7 +205,38 @@ impl Service {
             let text = "the executor of this process alone writes".to_owned();
             return Err(storage::Error::Refused(text).into());
         }
+        if matches!(lane, Lane::Write | Lane::Grant) {
+            self.admit()?;
+        }
         Ok(Response::new(self.lanes.run(lane, request, call).await?))
+    }
+
+    /// Refuses what only a leader does.
+    fn admit(&self) -> Result<(), Status> {
+        match &self.standing {
+            Some(standing) => Ok(standing.borrow().admit()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a call about who leads.
+    async fn decide<R: Send + 'static, A: Send + 'static>(
+        &self,
+        request: Request<R>,
+        call: impl FnOnce(&dyn Leadership, R) -> Result<A, Status> + Send + 'static,
+    ) -> Answer<A> {
+        let Some(leadership) = self.leadership.clone() else {
+            let text = "this server knows no other storage-writers".to_owned();
+            return Err(storage::Error::Refused(text).into());
+        };
+        let call = move |_: &dyn StorageApi, wire| {
+            let leadership = leadership.upgrade();
+            let leadership =
+                leadership.ok_or_else(|| storage::Error::Unavailable("stopping".to_owned()))?;
+            call(&*leadership, wire)
+        };
+        // The lane of grants has one place, so decisions are made one after the other.
+        Ok(Response::new(self.lanes.run(Lane::Grant, request, call).await?))
     }
 
     /// Answers with the items of an iterator, part by part.
@@ -487,7 +549,26 @@ impl generated::StorageWriter for Service {
         self.answer(Lane::Long, request, call).await
     }
 
+    async fn promote(&self, request: Request<v1::PromoteRequest>) -> Answer<v1::PromoteResponse> {
+        let call = |leadership: &dyn Leadership, wire: v1::PromoteRequest| {
+            Ok(leadership.promote(wire.force)?.into())
+        };
+        self.decide(request, call).await
+    }
+
+    async fn supersede(
+        &self,
+        request: Request<v1::SupersedeRequest>,
+    ) -> Answer<v1::SupersedeResponse> {
+        let call = |leadership: &dyn Leadership, wire: v1::SupersedeRequest| {
+            let Term(term) = leadership.hear_term(Term(wire.term))?;
+            Ok(v1::SupersedeResponse { term })
+        };
+        self.decide(request, call).await
+    }
+
     async fn follow(&self, request: Request<v1::FollowRequest>) -> Answer<Self::FollowStream> {
+        self.admit()?;
         let Some(feed) = self.feed.clone() else {
             let text = "the feed is off (`storage_writer.feed_readers_max`)".to_owned();
             return Err(storage::Error::Refused(text).into());

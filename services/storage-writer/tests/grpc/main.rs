@@ -22,4 +22,5 @@ mod scripted;
 mod sizes;
 #[path = "../common/targets.rs"]
 mod targets;
+mod terms;
 mod unread;

@@ -1,0 +1,203 @@
+//! A follower is promoted: after the leading storage-writer died with its data, and as a planned switch.
+
+use crate::binary;
+use serde_json::json;
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::{Duration, Instant},
+};
+use tandem_bus_tests::eventually;
+use tandem_cluster_tests::{Client, Corpus, Process, Recorded, Six, send_head, send_payload};
+use tempfile::TempDir;
+
+/// Variable with the number of deaths of a leader to go through, instead of one.
+const DEATHS: &str = "TANDEM_PROMOTIONS";
+
+/// Longest time from the death of a leader to the next VALID block, with a promotion at once.
+const GAP_MAX: Duration = Duration::from_secs(5);
+
+/// A cluster of which follower 1 is to be promoted.
+struct House {
+    folder: TempDir,
+    six: Six,
+    engine: Client,
+    blocks: Vec<Recorded>,
+}
+
+impl House {
+    fn start(followers: &str) -> Self {
+        let corpus = Corpus::demo();
+        let folder = TempDir::new().unwrap();
+        let more = ["--nats", "none", "--followers", followers];
+        let six = Six::start(binary(), folder.path(), &corpus.genesis(), &more);
+        let engine = six.endpoints.engine();
+        Self { folder, six, engine, blocks: corpus.payloads().collect() }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Runs `tandem promote` for follower 1.
+    fn promote(&self, more: &[&str]) -> Output {
+        let port = self.six.port("follower-1", "grpc");
+        Command::new(binary())
+            .args(["promote", "--follower", &format!("https://127.0.0.1:{port}")])
+            .arg("--certificates")
+            .arg(self.data().join("certificates"))
+            .args(more)
+            .output()
+            .unwrap()
+    }
+
+    /// Kills the leading storage-writer and deletes its database.
+    fn lose_the_leader(&self) {
+        self.six.kill("storage-writer");
+        let database = self.data().join("db");
+        // The killed process may still be on its way out.
+        eventually("the end of the database", || {
+            let _ = fs::remove_dir_all(&database);
+            (!database.exists()).then_some(())
+        });
+    }
+
+    /// Sends the block at an index and makes it the head. Goes back to earlier ones, as a consensus
+    /// client does, while the answer is SYNCING.
+    async fn extend(&mut self, index: usize) {
+        let (mut at, end) = (index, Instant::now() + Duration::from_secs(60));
+        while at <= index {
+            let block = &self.blocks[at];
+            let sent = match send_payload(&mut self.engine, block).await {
+                Ok(()) => send_head(&mut self.engine, block.hash).await,
+                Err(error) => Err(error),
+            };
+            match sent {
+                Ok(()) => at += 1,
+                Err(error) => {
+                    assert!(Instant::now() < end, "block {at}: {error}\n{}", self.six.log());
+                    if error == "SYNCING" {
+                        at = at.saturating_sub(1);
+                    } else {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until JSON-RPC of a process shows this block as the head.
+    async fn shows(&self, process: &str, block: &Recorded) {
+        let port = self.six.port(process, "http");
+        let mut client = Client::new(SocketAddr::from(([127, 0, 0, 1], port)), None);
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let head = client.call("eth_getBlockByNumber", json!(["latest", false])).await;
+            if head.is_ok_and(|head| head["hash"] == json!(block.hash)) {
+                return;
+            }
+            assert!(Instant::now() < end, "{process} does not show {}", block.hash);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn verify(datadir: &Path) {
+    let (status, text) = Process::verify_datadir(binary(), datadir);
+    assert!(status.success(), "{}: {status}\n{text}", datadir.display());
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+/// Kills the leading storage-writer with its data at a block of the replay, and promotes a follower.
+/// Returns the time without a VALID block.
+async fn survive_a_death(round: u64) -> Duration {
+    let mut house = House::start("2");
+    let count = house.blocks.len();
+    let fatal = count / 4 + (round as usize * 7919) % (count / 2);
+    for index in 0..fatal {
+        house.extend(index).await;
+    }
+    house.shows("follower-1", &house.blocks[fatal - 1]).await;
+    let died = Instant::now();
+    house.lose_the_leader();
+    let end = died + Duration::from_secs(30);
+    loop {
+        // The follower learns within moments that its leader is gone.
+        let promoted = house.promote(&[]);
+        if promoted.status.success() {
+            assert!(text(&promoted).contains("leads in term 1"), "{}", text(&promoted));
+            break;
+        }
+        let reason = text(&promoted);
+        assert!(reason.contains("its leader is in reach") && Instant::now() < end, "{reason}");
+    }
+    let promoted = died.elapsed();
+    house.extend(fatal).await;
+    let gap = died.elapsed();
+    eprintln!("round {round}: promoted after {promoted:?}, VALID after {gap:?}");
+    for index in fatal + 1..count {
+        house.extend(index).await;
+    }
+    // JSON-RPC goes on at the promoted one, and the other follower has gone over to it.
+    let last = house.blocks[count - 1].clone();
+    for process in ["executor", "follower-1", "follower-2"] {
+        house.shows(process, &last).await;
+    }
+    house.six.stop();
+    verify(&house.data().join("followers/follower-1"));
+    gap
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chain_goes_on_after_its_storage_writer_died_with_its_data() {
+    let rounds = std::env::var(DEATHS).map_or(1, |count| count.parse().unwrap());
+    let mut gaps = Vec::new();
+    for round in 0..rounds {
+        gaps.push(survive_a_death(round).await);
+    }
+    gaps.sort_unstable();
+    eprintln!("gaps: median {:?}, longest {:?}", gaps[gaps.len() / 2], gaps.last());
+    assert!(gaps.iter().all(|gap| *gap < GAP_MAX), "{gaps:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_lives_gives_way_only_when_told_and_for_good() {
+    let mut house = House::start("1");
+    let middle = house.blocks.len() / 2;
+    for index in 0..middle {
+        house.extend(index).await;
+    }
+    house.shows("follower-1", &house.blocks[middle - 1]).await;
+    let refused = house.promote(&[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused).contains("its leader is in reach"), "{}", text(&refused));
+    let promoted = house.promote(&["--force"]);
+    assert!(promoted.status.success(), "{}", text(&promoted));
+    for index in middle..house.blocks.len() {
+        house.extend(index).await;
+    }
+    let last = house.blocks.last().unwrap().clone();
+    house.shows("follower-1", &last).await;
+    // A restart of either changes nothing.
+    for process in ["storage-writer", "follower"] {
+        house.six.kill(process);
+        house.extend(house.blocks.len() - 1).await;
+    }
+    let again = house.promote(&[]);
+    assert!(text(&again).contains("leads in term 1"), "{}", text(&again));
+    let log = house.data().join("logs/storage-writer.log");
+    let says = |text: &str| {
+        let log = fs::read_to_string(&log).unwrap();
+        log.contains(text).then_some(())
+    };
+    eventually("the old leader gives way", || says("another storage-writer leads"));
+    eventually("its next start knows it", || says("standing=Superseded(Term(1))"));
+    house.six.stop();
+    verify(&house.data());
+    verify(&house.data().join("followers/follower-1"));
+}

@@ -1,0 +1,194 @@
+//! Promotion of a follower: it stops following, and its database becomes that of the leading
+//! storage-writer, in the same process and at the same address.
+
+use super::Process;
+use std::{sync::Arc, time::Duration};
+use tandem_executor::Replica;
+use tandem_follower::Follower;
+use tandem_proto::{
+    feed::FeedReads,
+    storage::{BaseReads, Error, Leadership, Promotion, Result, Standing, StateDownloads, Term},
+};
+use tandem_rpc::Identity;
+use tandem_storage_writer::StorageWriter;
+use tandem_storage_writer_client::{Client, ClientConfig};
+use tokio::{
+    runtime::Handle,
+    sync::watch,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+/// Interval at which the storage-writers that were followed are told who leads.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Longest wait for one of them to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// Shortest time between two looks of JSON-RPC at the chain that an executor writes here.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Follower that may be promoted, or was.
+pub struct Candidate {
+    pub storage: Arc<StorageWriter>,
+    /// The follower, `None` if the storage-writer has led since the start.
+    pub follower: Option<Arc<Follower>>,
+    /// Connections over which it follows.
+    pub leaders: Vec<Arc<Client>>,
+    /// Blocks that it may lack of its leader's head.
+    pub lag_blocks_max: u64,
+    /// Cancelled when the process cannot go on.
+    pub fatal: CancellationToken,
+}
+
+impl Candidate {
+    /// Returns an error with the reason why a promotion would lose what a leader has.
+    fn check(&self, follower: &Follower) -> Result<()> {
+        let status = follower.status();
+        let at = self.storage.checkpoint()?;
+        let reason = if status.is_led() {
+            "its leader is in reach: stop it first".to_owned()
+        } else if at.forkchoice.head == at.genesis {
+            "it has no block except genesis".to_owned()
+        } else {
+            match status.lag_blocks() {
+                Some(blocks) if blocks > self.lag_blocks_max => {
+                    format!("it is {blocks} blocks behind the head that its leader had")
+                }
+                _ => return Ok(()),
+            }
+        };
+        Err(Error::Refused(format!("{reason}, or use --force")))
+    }
+}
+
+impl Leadership for Candidate {
+    fn standing(&self) -> watch::Receiver<Standing> {
+        self.storage.standing()
+    }
+
+    fn hear_term(&self, term: Term) -> Result<Term> {
+        self.storage.hear_term(term)
+    }
+
+    fn promote(&self, force: bool) -> Result<Promotion> {
+        let follows = *self.standing().borrow() == Standing::Follows;
+        let Some(follower) = self.follower.as_ref().filter(|_| follows) else {
+            return self.storage.promote(force);
+        };
+        if self.storage.download_progress()?.is_some() {
+            let text = "its copy of a first state is not complete".to_owned();
+            return Err(Error::Refused(text));
+        }
+        if !force {
+            self.check(follower)?;
+        }
+        // Calls that wait for a lost leader end, then the block that is being stored.
+        self.leaders.iter().for_each(|leader| leader.stop());
+        follower.stop();
+        let promoted = self.storage.promote(force);
+        if promoted.is_err() {
+            // Nothing follows any more; the next start does.
+            self.fatal.cancel();
+        }
+        promoted
+    }
+}
+
+/// Starts what a promoted follower does: it tells the storage-writers at `leaders` that it leads, and
+/// shows JSON-RPC the chain that an executor writes. The process ends when it is superseded; the next
+/// start follows again.
+pub fn follow_promotion(
+    process: &mut Process,
+    storage: &Arc<StorageWriter>,
+    replica: &Arc<Replica>,
+    leaders: &[String],
+    proof: &Identity,
+) {
+    for url in leaders {
+        process.beside(tell(url.clone(), proof.clone(), storage.clone()));
+    }
+    process.beside(show(storage.clone(), replica.clone()));
+    let (mut standing, fatal) = (storage.standing(), process.fatal().clone());
+    process.beside(async move {
+        let is_over = |standing: &Standing| matches!(standing, Standing::Superseded(_));
+        if standing.wait_for(is_over).await.is_ok() {
+            error!("another storage-writer leads: this one follows after a restart");
+            fatal.cancel();
+        }
+    });
+}
+
+/// Waits until the storage-writer leads, and returns the term; `None` when the process ends.
+async fn led(storage: &StorageWriter) -> Option<Term> {
+    let mut standing = storage.standing();
+    let standing = *standing.wait_for(|standing| standing.leads()).await.ok()?;
+    match standing {
+        Standing::Leads(term) => Some(term),
+        Standing::Follows | Standing::Superseded(_) => None,
+    }
+}
+
+/// Tells another storage-writer, as long as this one leads, that it does. The other one may come back
+/// at any time, also with an older database.
+async fn tell(url: String, proof: Identity, storage: Arc<StorageWriter>) {
+    let Some(term) = led(&storage).await else { return };
+    let settings = ClientConfig { connection: proof.into(), ..ClientConfig::default() };
+    let client = match Client::connect(&url, settings, &Handle::current()) {
+        Ok(client) => client,
+        Err(error) => return error!(%error, "a storage-writer cannot be told who leads"),
+    };
+    let mut told = None;
+    loop {
+        let answer = timeout(ANSWER_MAX, client.supersede(term)).await;
+        let now = match answer {
+            Ok(Ok(known)) if known > term => {
+                let storage = storage.clone();
+                let heard = spawn_blocking(move || storage.hear_term(known)).await;
+                return debug!(?heard, "the other storage-writer knows of a later term");
+            }
+            Ok(Ok(_)) => Some(true),
+            Ok(Err(Error::Refused(reason))) => {
+                if told != Some(false) {
+                    error!(
+                        storage_writer = url,
+                        reason, "another storage-writer does not give way"
+                    );
+                }
+                Some(false)
+            }
+            Ok(Err(error)) => {
+                debug!(storage_writer = url, %error, "not told who leads");
+                None
+            }
+            Err(_) => None,
+        };
+        if now == Some(true) && told != now {
+            info!(storage_writer = url, term = term.0, "the other storage-writer writes no more");
+        }
+        told = now.or(told);
+        sleep(TELL_EVERY).await;
+    }
+}
+
+/// Shows JSON-RPC the chain that an executor writes.
+async fn show(storage: Arc<StorageWriter>, replica: Arc<Replica>) {
+    if led(&storage).await.is_none() {
+        return;
+    }
+    replica.set_target(None);
+    let mut changes = storage.feed_changes();
+    drop(storage);
+    while changes.changed().await.is_ok() {
+        changes.borrow_and_update();
+        let shown = replica.clone();
+        match spawn_blocking(move || shown.reload()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, "the view of the chain cannot be read"),
+            Err(_) => return,
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}

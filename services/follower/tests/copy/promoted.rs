@@ -1,0 +1,67 @@
+//! A follower that takes its leader's place, and one that goes over to it.
+
+use crate::{
+    chain::{Leader, child, new_database},
+    setup::{Copy, Host, named, wait_until},
+};
+use tandem_primitives::BlockId;
+use tandem_proto::storage::{
+    BaseReads, BlockWrites, Forkchoice, Leadership, Standing, Term, WriteLease,
+};
+use tandem_storage_writer::Config;
+
+#[test]
+fn another_follower_goes_over_to_the_promoted_one_and_leaves_the_old_leader() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = |name: &str| directory.path().join(name);
+    let (theirs, first, second) = (folder("leader"), folder("first"), folder("second"));
+    let mut leader = Leader::start(&theirs, Config::with_small_limits(&theirs), 17);
+    for own in [&first, &second] {
+        new_database(own);
+    }
+    leader.grow(20);
+    let promoted = Copy::start(&first, vec![named("leader", leader.host.client())]);
+    promoted.wait_for(&leader.writer);
+    assert!(promoted.follower.status().is_led());
+    let mut host = Host::start(&promoted.writer);
+    // It follows the first that leads.
+    let leaders = || vec![named("leader", leader.host.client()), named("first", host.client())];
+    let other = Copy::start(&second, leaders());
+    other.wait_for(&leader.writer);
+    leader.host.stop();
+    wait_until(|| !promoted.follower.status().is_led());
+    promoted.follower.stop();
+    assert_eq!(promoted.writer.lead(), Ok(Term(1)));
+
+    // An executor adds blocks to where the old leader was.
+    let epoch = promoted.writer.acquire_epoch("executor").unwrap();
+    let (mut head, mut world) = leader.chain.last().cloned().unwrap();
+    for _ in 0..8 {
+        let (block, after) = child(head, &world, &mut leader.random);
+        (head, world) = (block.id, after);
+        promoted.writer.commit(epoch, block).unwrap();
+        let forkchoice = Forkchoice { head, safe: None, finalized: None };
+        promoted.writer.canonicalize(epoch, forkchoice).unwrap();
+    }
+    other.wait_for(&promoted.writer);
+    // The old leader comes back and knows nothing of it: the other one does not go back to it.
+    leader.host.start_again(&leader.writer.clone());
+    host.stop();
+    wait_until(|| !other.follower.status().is_led());
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(other.head(), head);
+    host.start_again(&promoted.writer);
+    wait_until(|| other.follower.status().is_led());
+    assert_eq!(*other.writer.standing().borrow(), Standing::Follows);
+    let genesis: BlockId = other.writer.checkpoint().unwrap().genesis;
+    assert_eq!(genesis, promoted.writer.checkpoint().unwrap().genesis);
+    // Its own promotion is above both.
+    let datadir = other.end();
+    host.stop();
+    promoted.end();
+    let config = Config { follows: true, ..Config::with_small_limits(&datadir) };
+    let writer =
+        tandem_storage_writer::StorageWriter::start(config, tandem_storage_writer::Deps::default());
+    assert_eq!(writer.unwrap().lead(), Ok(Term(2)));
+    leader.host.stop();
+}
