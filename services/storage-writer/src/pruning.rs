@@ -14,7 +14,7 @@ use tracing::warn;
 /// a lowered limit is reached.
 const PRUNED_WITH_BLOCK: u64 = 4;
 
-/// The same while the base stays where it is.
+/// Maximum number of blocks that lose their bodies in one go while the base stays where it is.
 const PRUNED_AT_REST: u64 = 256;
 
 /// Bytes of bodies after which one go ends, which bounds its time.

@@ -83,7 +83,7 @@ pub struct Shared {
     pub stored_codes: Mutex<HashSet<B256>>,
     /// Counts the changes of the forkchoice, for readers of the feed.
     pub forkchoices: watch::Sender<u64>,
-    /// What the stream of the feed has acknowledged.
+    /// Blocks that the stream of the feed has acknowledged.
     pub stream_acks: StreamAcks,
     /// Whether the process follows a leader, which has every block.
     pub follows: AtomicBool,

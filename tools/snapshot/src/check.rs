@@ -1,4 +1,4 @@
-//! What a snapshot is of, and whether restored files are that.
+//! Subject of a snapshot, and the check that restored files are of it.
 
 use crate::{Block, Restored, Subject};
 use anyhow::{Context, bail, ensure};

@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tandem_proto::storage::{Error, Result};
 
-/// What the stream has acknowledged. The publisher notes it, and callers of a forkchoice wait.
+/// Blocks that the stream has acknowledged. The publisher notes it, and callers of a forkchoice wait.
 #[derive(Debug, Default)]
 pub struct StreamAcks {
     stand: Mutex<Stand>,

@@ -140,7 +140,7 @@ fn the_last_blocks_are_kept_also_over_a_restart() {
     check(&node, &blocks, oldest);
     node.writer.stop();
     drop(node);
-    // What is pruned stays so without the policy.
+    // Pruned blocks stay pruned without the policy.
     let node = Node::open(directory.path(), History::All);
     assert_eq!(node.oldest(), oldest);
     check(&node, &blocks, oldest);
