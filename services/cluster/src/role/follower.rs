@@ -39,12 +39,14 @@ const OUTDATED: &str = "copy-is-outdated";
 const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts a follower of these leaders, storage-writers such as `http://10.0.0.7:9600`, with JSON-RPC
-/// at `http`. A leader named `jetstream` is the stream to which a leader publishes its feed. A data directory without a database gets one with the genesis of the first leader that
-/// answers. A copy that is too far behind all leaders is made anew by the next start.
+/// at `http`. A leader named `jetstream` is the stream to which a leader publishes its feed. A data
+/// directory without a database gets one with the genesis of the first storage-writer that answers.
+/// A copy that is too far behind all leaders is made anew by the next start.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Tls`], [`Error::StorageWriter`],
-/// [`Error::Executor`]; [`Error::Storage`] when there is no database and no leader answers.
+/// [`Error::Executor`]; [`Error::Storage`] when there is no database and no leader answers;
+/// [`Error::NoNats`].
 pub async fn follower(
     process: &mut Process,
     config: Config,

@@ -113,6 +113,14 @@ enum Failure {
         /// Number of the newest turn in the stream.
         found: u64,
     },
+    /// The stream has blocks that this leader does not have yet.
+    #[error("the stream is ahead: it ends at block {at}, the head is {head}")]
+    Ahead {
+        /// Block at the end of the stream.
+        at: BlockId,
+        /// Own head.
+        head: BlockId,
+    },
     /// storage-writer has ended.
     #[error("storage-writer has ended")]
     Ended,
@@ -129,6 +137,7 @@ impl Failure {
             Self::Note(_) => "other_content",
             Self::Feed(_) => "feed",
             Self::Fenced { .. } => "fenced",
+            Self::Ahead { .. } => "ahead",
             Self::Ended => "ended",
         }
     }

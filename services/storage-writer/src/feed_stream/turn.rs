@@ -64,6 +64,12 @@ impl Publisher {
                 return Err(LogError::TooLarge { bytes: PART_BYTES_MIN, max: part_bytes }.into());
             }
             let status = self.status().await?;
+            let head = status.forkchoice.head;
+            if let Some(FeedNote { at, .. }) = note
+                && at.number > head.number
+            {
+                return Err(Failure::Ahead { at, head });
+            }
             Ok((log, last, note, found, status))
         };
         let (log, last, note, found, status) = match begun.await {
