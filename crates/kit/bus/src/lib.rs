@@ -51,7 +51,7 @@ pub use fanout::Subscription;
 pub use message::{Message, subject_token};
 pub use metrics::describe as describe_metrics;
 pub use nats::{
-    Append, Entry, Error, Log, LogBounds, LogError, LogMessage, LogOptions, MissingBucket, NotSet,
+    Entry, Error, Log, LogBounds, LogError, LogMessage, LogOptions, MissingBucket, NotSet,
     OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX, WatchedKey,
 };
 pub use stats::Stats;

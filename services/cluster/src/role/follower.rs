@@ -53,7 +53,7 @@ const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Tls`], [`Error::StorageWriter`],
 /// [`Error::Executor`]; [`Error::Snapshot`]; [`Error::Storage`] when there is no database and no
-/// leader answers, or the copy was promoted and has no address for calls.
+/// leader answers, or the copy was promoted and has no address for calls; [`Error::NoNats`].
 pub async fn follower(
     process: &mut Process,
     config: Config,

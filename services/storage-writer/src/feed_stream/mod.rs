@@ -4,7 +4,7 @@
 //! * **Position.** The newest message of the stream says how far the stream has come. A publisher
 //!   resumes there, whichever process published before.
 //! * **One at a time.** Each append names the message before it, and the server refuses it if there
-//!   is another. A publisher begins its turn with a number above those in the stream. One that finds a
+//!   is another. The next one waits for the answer. A publisher begins its turn with a number above those in the stream. One that finds a
 //!   turn after its own is fenced: it gives up for good.
 //! * **Never in the way.** Nothing is queued. A stream that lags or is gone shows in the metrics and
 //!   in the log, and the publisher goes on when it is back. A forkchoice waits for the stream only
@@ -74,6 +74,7 @@ impl FeedPublisher {
             storage: Arc::downgrade(storage),
             bus: bus.clone(),
             options,
+            nonce: rand::random(),
             term: 0,
             stored: None,
             behind: None,
@@ -112,6 +113,14 @@ enum Failure {
         /// Number of the newest turn in the stream.
         found: u64,
     },
+    /// The stream has blocks that this leader does not have yet.
+    #[error("the stream is ahead: it ends at block {at}, the head is {head}")]
+    Ahead {
+        /// Block at the end of the stream.
+        at: BlockId,
+        /// Own head.
+        head: BlockId,
+    },
     /// storage-writer has ended.
     #[error("storage-writer has ended")]
     Ended,
@@ -128,6 +137,7 @@ impl Failure {
             Self::Note(_) => "other_content",
             Self::Feed(_) => "feed",
             Self::Fenced { .. } => "fenced",
+            Self::Ahead { .. } => "ahead",
             Self::Ended => "ended",
         }
     }
@@ -138,6 +148,8 @@ struct Publisher {
     storage: Weak<StorageWriter>,
     bus: Bus,
     options: LogOptions,
+    /// Number that no other publisher has, so no two messages have the same name.
+    nonce: u64,
     /// Number of the last own turn, 0 before the first.
     term: u64,
     /// Block up to which the stream has acknowledged everything, `None` before it was asked.

@@ -6,11 +6,10 @@ use bytes::Bytes;
 use metrics::counter;
 use prost::Message;
 use std::{
-    collections::VecDeque,
     convert::Infallible,
     time::{Duration, Instant},
 };
-use tandem_bus::{Append, Log, LogError, PAYLOAD_BYTES_MAX};
+use tandem_bus::{Log, LogError, PAYLOAD_BYTES_MAX};
 use tandem_primitives::{BlockId, BlockNumber};
 use tandem_proto::{
     convert::FeedParts,
@@ -20,12 +19,6 @@ use tandem_proto::{
 };
 use tokio::time::timeout;
 use tracing::{info, warn};
-
-/// Messages that may wait for their acknowledgement.
-const UNACKED_MAX: usize = 32;
-
-/// Bytes that may wait for their acknowledgement. One message may go beyond.
-const UNACKED_BYTES_MAX: usize = 8 << 20;
 
 /// Blocks after which a reader in the middle of the stream hears where the leader stands.
 const TOLD_EVERY: u64 = 16;
@@ -39,26 +32,14 @@ const PART_BYTES_MIN: usize = 16 << 10;
 /// Blocks come with their changes from the first one on.
 const WITHOUT_CHANGES_TO: BlockNumber = 0;
 
-/// Message that the server has not acknowledged.
-struct Unacked {
-    append: Append,
-    sequence: u64,
-    bytes: usize,
-    at: BlockId,
-    /// Whether a block ends with it.
-    is_block: bool,
-}
-
 /// Turn of a publisher.
 struct Turn<'a> {
     publisher: &'a mut Publisher,
     log: Log,
-    /// Number of the last message that was sent.
+    /// Number of the last message.
     last: u64,
     /// Block at which a reader stands after that message.
     at: BlockId,
-    unacked: VecDeque<Unacked>,
-    unacked_bytes: usize,
     /// Forkchoice that readers of the stream were told last.
     told: Option<Forkchoice>,
     /// Blocks sent since.
@@ -83,6 +64,12 @@ impl Publisher {
                 return Err(LogError::TooLarge { bytes: PART_BYTES_MIN, max: part_bytes }.into());
             }
             let status = self.status().await?;
+            let head = status.forkchoice.head;
+            if let Some(FeedNote { at, .. }) = note
+                && at.number > head.number
+            {
+                return Err(Failure::Ahead { at, head });
+            }
             Ok((log, last, note, found, status))
         };
         let (log, last, note, found, status) = match begun.await {
@@ -92,17 +79,7 @@ impl Publisher {
         self.term = found.max(self.term) + 1;
         let at = note.map_or(status.base, |note| note.at);
         info!(term = self.term, messages = last, %at, "the feed is published");
-        let mut turn = Turn {
-            publisher: self,
-            log,
-            last,
-            at,
-            unacked: VecDeque::new(),
-            unacked_bytes: 0,
-            told: None,
-            untold: 0,
-            alive: None,
-        };
+        let mut turn = Turn { publisher: self, log, last, at, told: None, untold: 0, alive: None };
         match turn.run(status).await {
             Ok(never) => match never {},
             Err(failure) => failure,
@@ -114,8 +91,6 @@ impl Turn<'_> {
     async fn run(&mut self, status: FeedStatus) -> Result<Infallible, Failure> {
         // Claims the turn: whoever else appends is refused from here on.
         self.tell(status).await?;
-        self.settle_all().await?;
-        self.publisher.stored = Some(self.at);
         let mut changes = self.publisher.read(|storage| Ok(storage.feed_changes())).await?;
         loop {
             // Read before the position, which is then as new or newer.
@@ -148,7 +123,6 @@ impl Turn<'_> {
                     if self.untold > 0 || self.told != Some(status.forkchoice) {
                         self.tell(status).await?;
                     }
-                    self.settle_all().await?;
                     self.publisher.show_lag(status);
                     if let Some(storage) = self.publisher.storage.upgrade() {
                         storage.shared.stream_acks.stored(change);
@@ -207,41 +181,15 @@ impl Turn<'_> {
         self.alive = Some(Instant::now());
     }
 
-    /// Sends a message, once there is room for it.
+    /// Appends a message, and waits for its acknowledgement.
     async fn append(&mut self, payload: Bytes, at: BlockId, is_block: bool) -> Result<(), Failure> {
-        while self.unacked.len() >= UNACKED_MAX || self.unacked_bytes > UNACKED_BYTES_MAX {
-            self.settle().await?;
-        }
-        let (term, bytes, last) = (self.publisher.term, payload.len(), self.last);
-        let sequence = last + 1;
-        let note = FeedNote { term, at }.to_string();
-        let append = self.log.append(last, &format!("{term}.{sequence}"), &note, payload).await?;
-        self.last = sequence;
-        self.unacked_bytes += bytes;
-        self.unacked.push_back(Unacked { append, sequence, bytes, at, is_block });
-        Ok(())
-    }
-
-    /// Waits for the acknowledgement of the oldest message.
-    async fn settle(&mut self) -> Result<(), Failure> {
-        let Some(oldest) = self.unacked.pop_front() else { return Ok(()) };
-        let Unacked { append, sequence, bytes, at, is_block } = oldest;
-        self.unacked_bytes -= bytes;
-        if append.stored().await? != sequence {
-            return Err(LogError::Overtaken.into());
-        }
+        let Publisher { nonce, term, .. } = *self.publisher;
+        let id = format!("{nonce:x}.{term}.{}", self.last);
+        let (bytes, note) = (payload.len(), FeedNote { term, at }.to_string());
+        self.last = self.log.append(self.last, &id, &note, payload).await?;
         counter!(names::STREAM_BYTES).increment(bytes as u64);
-        if is_block {
-            counter!(names::STREAM_BLOCKS).increment(1);
-        }
+        counter!(names::STREAM_BLOCKS).increment(u64::from(is_block));
         self.publisher.stored = Some(at);
-        Ok(())
-    }
-
-    async fn settle_all(&mut self) -> Result<(), Failure> {
-        while !self.unacked.is_empty() {
-            self.settle().await?;
-        }
         Ok(())
     }
 }

@@ -87,6 +87,29 @@ fn of_two_publishers_the_older_one_gives_up() {
 }
 
 #[test]
+fn publishers_that_start_together_do_not_mix() {
+    let Some(server) = NatsServer::start() else { return };
+    let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+    let buses = [0, 1, 2].map(|_| bus(&[&server], &runtime));
+    let mut leaders = [0, 1, 2].map(|number: u32| {
+        let datadir = directory.path().join(number.to_string());
+        Leader::unpublished(published(&datadir, 1), 16)
+    });
+    for (leader, bus) in leaders.iter_mut().zip(&buses) {
+        leader.publish(bus, &runtime);
+    }
+    for _ in 0..10 {
+        leaders.iter_mut().for_each(|leader| leader.grow(1));
+    }
+    wait_for(&server, leaders[0].head(), &runtime);
+    pass(500);
+    // Reading it checks that each message leads on from the one before.
+    let found = contents(&server, &runtime);
+    assert_eq!(found.at, leaders[0].head());
+    assert!(found.blocks.values().all(|times| *times == 1), "{found:?}");
+}
+
+#[test]
 fn a_block_above_the_size_of_a_message_comes_in_parts() {
     let Some(server) = NatsServer::start_with("max_payload: 32768") else { return };
     let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());

@@ -1,7 +1,7 @@
 //! Logs: streams of JetStream that one writer at a time extends.
 //!
 //! An append names the number of the last message. The server refuses it if another writer was
-//! faster, so the messages of two writers never interleave.
+//! faster, so the messages of two writers never interleave. One append is under way at a time.
 //!
 //! A reader asks for messages by their numbers. It makes no consumer, because the server would let a
 //! consumer deliver to any subject, past the permissions of its user.
@@ -13,7 +13,7 @@ use async_nats::{
     header::HeaderMap,
     jetstream::{
         ContextBuilder,
-        context::{CreateStreamErrorKind, PublishAckFuture, PublishErrorKind},
+        context::{CreateStreamErrorKind, PublishErrorKind},
         message::{PublishMessage, StreamMessage},
         stream::{
             Config, DirectGetErrorKind, DiscardPolicy, LastRawMessageErrorKind, RetentionPolicy,
@@ -31,9 +31,6 @@ const NOTE: &str = "Tandem-Note";
 
 /// Bytes of a message that its headers may take.
 const HEADERS_BYTES: usize = 1 << 10;
-
-/// Number of appends that may wait for their answers.
-const UNANSWERED_MAX: usize = 256;
 
 /// Description of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,28 +114,6 @@ pub struct Log {
     subject: String,
 }
 
-/// Append that the server has not answered yet.
-#[derive(Debug)]
-pub struct Append(PublishAckFuture);
-
-impl Append {
-    /// Waits until the server has stored the message, on as many servers as make a majority of the
-    /// copies. Returns its number.
-    ///
-    /// # Errors
-    /// [`LogError::Overtaken`], [`LogError::Server`]. The message may be stored after all if the
-    /// answer did not come in time.
-    pub async fn stored(self) -> Result<u64, LogError> {
-        match self.0.await {
-            Ok(ack) => Ok(ack.sequence),
-            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
-                Err(LogError::Overtaken)
-            }
-            Err(error) => Err(server(&error)),
-        }
-    }
-}
-
 fn server(error: &dyn Display) -> LogError {
     LogError::Server(error.to_string())
 }
@@ -214,11 +189,8 @@ fn config(options: &LogOptions) -> Config {
 
 impl Log {
     async fn over(client: Client, name: &'static str, subject: String) -> Result<Self, LogError> {
-        let context = ContextBuilder::new()
-            .timeout(ANSWER_MAX)
-            .ack_timeout(ANSWER_MAX)
-            .max_ack_inflight(UNANSWERED_MAX)
-            .build(client.clone());
+        let context =
+            ContextBuilder::new().timeout(ANSWER_MAX).ack_timeout(ANSWER_MAX).build(client.clone());
         let stream = context.get_stream_no_info(name).await.map_err(|error| server(&error))?;
         Ok(Self { stream, context, client, name, subject })
     }
@@ -296,18 +268,23 @@ impl Log {
         self.client.max_payload().saturating_sub(HEADERS_BYTES)
     }
 
-    /// Sends a message that is to get the number after `last`. Returns before the server answers.
-    /// `id` is unique to the message, so the server stores it once even if it comes twice.
+    /// Appends the message after the one with the number `last`, and waits until a majority of the
+    /// copies has it. Returns its number. `id` is unique to the message, so the server stores it once
+    /// even if it comes twice.
+    ///
+    /// The next message must wait for this answer. Otherwise the server would take it after another
+    /// writer's message, whose number this one was to have.
     ///
     /// # Errors
-    /// [`LogError::NoConnection`], [`LogError::TooLarge`], [`LogError::Server`].
+    /// [`LogError::Overtaken`], [`LogError::NoConnection`], [`LogError::TooLarge`],
+    /// [`LogError::Server`]. The message may be there after all if the answer did not come in time.
     pub async fn append(
         &self,
         last: u64,
         id: &str,
         note: &str,
         payload: Bytes,
-    ) -> Result<Append, LogError> {
+    ) -> Result<u64, LogError> {
         if self.client.connection_state() != State::Connected {
             return Err(LogError::NoConnection);
         }
@@ -322,7 +299,14 @@ impl Log {
             .expected_last_sequence(last)
             .payload(payload);
         let sent = self.context.send_publish(self.subject.clone(), message).await;
-        sent.map(Append).map_err(|error| server(&error))
+        match sent.map_err(|error| server(&error))?.await {
+            Ok(ack) if ack.sequence == last + 1 => Ok(ack.sequence),
+            Ok(_) => Err(LogError::Overtaken),
+            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
+                Err(LogError::Overtaken)
+            }
+            Err(error) => Err(server(&error)),
+        }
     }
 }
 

@@ -32,7 +32,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info};
 
 pub use error::Error;
-pub use log::{Append, Log, LogBounds, LogError, LogMessage, LogOptions};
+pub use log::{Log, LogBounds, LogError, LogMessage, LogOptions};
 pub use watch::{Entry, MissingBucket, NotSet, VALUE_BYTES_MAX, WatchedKey};
 
 /// Number of messages that may wait to be sent before the oldest are dropped.
