@@ -1,4 +1,4 @@
-//! Subject of a snapshot, and the check that restored files are of it.
+//! Comparison of restored files with their manifest, and of a database with what a manifest says.
 
 use crate::{Block, Restored, Subject};
 use anyhow::{Context, bail, ensure};
