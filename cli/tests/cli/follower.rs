@@ -61,10 +61,14 @@ async fn meet(leader: &mut Client, follower: &mut Client) {
 async fn compare(leader: &mut Client, follower: &mut Client, random: &mut StdRng) {
     let head = leader.call("eth_blockNumber", json!([])).await.unwrap();
     let head = u64::from_str_radix(&head.as_str().unwrap()[2..], 16).unwrap();
+    // A copy has the states from the one on that it began with.
+    let can = follower.call("eth_capabilities", json!([])).await.unwrap();
+    let oldest = as_number(can["state"]["oldestBlock"].as_str().unwrap());
     let mut questions: Vec<(&str, Value)> = Vec::new();
     for _ in 0..12 {
         let number = format!("{:#x}", 1 + random.random_range(0..head));
-        let recent = format!("{:#x}", head - random.random_range(0..head.min(12)));
+        let recent = head - random.random_range(0..head.min(12));
+        let recent = format!("{:#x}", recent.max(oldest));
         let block = json!([number, true]);
         let full = leader.call("eth_getBlockByNumber", block.clone()).await.unwrap();
         questions.push(("eth_getBlockByNumber", block));

@@ -30,7 +30,8 @@ pub fn new_database(datadir: &Path) -> (BlockId, World) {
 /// Settings of a leader that publishes its feed.
 pub fn published(datadir: &Path, replicas: usize) -> Config {
     let feed = FeedConfig { stream: FeedStream::JetStream, replicas, ..FeedConfig::default() };
-    Config { feed, sync: false, ..Config::with_small_limits(datadir) }
+    // The publisher of a busy machine may be behind by all blocks of a test.
+    Config { feed, feed_blocks: 1000, sync: false, ..Config::with_small_limits(datadir) }
 }
 
 /// The same, where each forkchoice waits for the stream.
@@ -231,7 +232,7 @@ pub struct Copy {
 impl Copy {
     /// Starts a follower over a database that exists.
     pub fn start(datadir: &Path, sources: Vec<Source>) -> Self {
-        let config = Config { sync: false, ..Config::with_small_limits(datadir) };
+        let config = Config { follows: true, ..Config::with_small_limits(datadir) };
         let writer = StorageWriter::start(config.clone(), Deps::default()).unwrap();
         let (heard, fatal) = (Arc::<Heard>::default(), CancellationToken::new());
         let deps = tandem_follower::Deps {
