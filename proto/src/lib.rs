@@ -17,6 +17,7 @@
 //! which roles may call which methods.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod access;
 pub mod blob_validator;

@@ -123,6 +123,9 @@ async fn start(log: &Log, known: &[BlockId]) -> Result<(BlockId, u64)> {
     Err(Error::Unavailable(text))
 }
 
+/// Message at a number, `None` if there is none yet.
+type LogAnswer = Result<Option<LogMessage>, LogError>;
+
 /// Reader of the stream, from a message on.
 struct Reader {
     log: Log,
@@ -135,7 +138,7 @@ struct Reader {
     /// Number of the next message to ask for.
     next: u64,
     /// Answers that are on their way, with their numbers.
-    asked: VecDeque<(u64, AbortOnDropHandle<Result<Option<LogMessage>, LogError>>)>,
+    asked: VecDeque<(u64, AbortOnDropHandle<LogAnswer>)>,
     decoder: FeedDecoder,
     sender: mpsc::Sender<Result<FeedMessage>>,
 }

@@ -8,6 +8,7 @@
 //! full. A tx-executor that answers more than it was asked loses its connection.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod client;
 mod metrics;

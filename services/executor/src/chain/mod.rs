@@ -358,7 +358,7 @@ impl Chain {
             cached: self.recent.clone(),
         });
         if let Some(view) = self.recent_view(id) {
-            return Ok((id, BlockView::Recent(view, past)));
+            return Ok((id, BlockView::Recent(Box::new(view), past)));
         }
         let kept = self.kept_states()?;
         match past.zip(kept) {

@@ -13,7 +13,7 @@ use tandem_proto::storage::{HistoryReads, ReadState, StateValues};
 pub enum BlockView {
     /// The block is in the layers, or is the base. History takes over, if there is any, once the base has
     /// moved past the block.
-    Recent(StateView, Option<PastView>),
+    Recent(Box<StateView>, Option<PastView>),
     /// The block is below the base.
     Past(PastView),
 }

@@ -166,8 +166,8 @@ fn storage_of_an_account_without_code_is_found_in_the_states_that_have_it() {
         });
         blocks.push(chain.head);
     }
-    for number in 0..=11 {
-        let found = chain.writer.has_storage_after(blocks[number], address_hash).unwrap();
+    for (number, block) in blocks.iter().enumerate().take(12) {
+        let found = chain.writer.has_storage_after(*block, address_hash).unwrap();
         let want = (2..5).contains(&number) || number >= 8;
         assert_eq!(found, Some(want), "block {number}");
     }

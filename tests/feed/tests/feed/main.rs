@@ -1,6 +1,6 @@
 //! The feed in a stream of NATS: a real server, a real storage-writer that publishes, and followers
 //! that read.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod acks;
 mod cluster;
