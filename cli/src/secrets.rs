@@ -12,7 +12,7 @@ use std::{
 use tandem_auth::{Secret, create_private};
 
 /// Users of NATS: the services, and people.
-const NATS_USERS: [&str; 10] = [
+const NATS_USERS: [&str; 9] = [
     "discovery",
     "peer-table",
     "peer-sessions",
@@ -21,7 +21,6 @@ const NATS_USERS: [&str; 10] = [
     "executor",
     "multiproof-workers",
     "storage-writer",
-    "follower",
     "operator",
 ];
 

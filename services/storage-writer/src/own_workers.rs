@@ -7,8 +7,7 @@ use tandem_proto::storage::{
 
 /// Storage-writer for multiproof-workers of the same process. Their trie diffs have led to the root
 /// in the header by hashes of this process, so storage-writer checks all nodes of a diff for one block
-/// in [`OWN_NODES_CHECKED_EVERY`](crate::block_tries::OWN_NODES_CHECKED_EVERY), and only the tops for
-/// the others. It checks all nodes that come from another process.
+/// in 64, and only the tops for the others. It checks all nodes that come from another process.
 pub struct OwnWorkers(pub Arc<StorageWriter>);
 
 impl BaseReads for OwnWorkers {

@@ -326,8 +326,7 @@ fn every_service_has_a_user_and_a_password_of_its_own_at_nats() {
     let passwords = std::fs::read_to_string(folder.path().join("nats/passwords.conf")).unwrap();
     let known: BTreeSet<_> =
         passwords.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
-    // The user for readers of the stream of blocks is there to uncomment.
-    let conf = text("deploy/nats.conf").replace("#:", "");
+    let conf = text("deploy/nats.conf");
     let pairs: BTreeMap<_, _> = conf
         .lines()
         .filter(|line| !line.trim_start().starts_with('#'))
