@@ -34,7 +34,7 @@ pub fn published(datadir: &Path, replicas: usize) -> Config {
     Config { feed, feed_blocks: 1000, sync: false, ..Config::with_small_limits(datadir) }
 }
 
-/// The same, where each forkchoice waits for the stream.
+/// Settings of a leader whose forkchoices wait for the stream.
 pub fn acknowledged(datadir: &Path, replicas: usize, wait_ms: u64) -> Config {
     let mut config = published(datadir, replicas);
     config.feed.acks = FeedAcks::Stream;

@@ -1,4 +1,4 @@
-//! What the publisher leaves in the stream.
+//! Publisher: the messages that it leaves in the stream.
 
 use crate::{
     leader::{Leader, bus, pass, published},
@@ -61,7 +61,7 @@ fn of_two_publishers_the_older_one_gives_up() {
     let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
     let (first, second) = (bus(&[&server], &runtime), bus(&[&server], &runtime));
     let config = |name: &str| published(&directory.path().join(name), 1);
-    // The same seed, so both have the same chain.
+    // Both have the same chain, because they have the same seed.
     let mut old = Leader::start(config("old"), 3, &first, &runtime);
     wait_for(&server, old.head(), &runtime);
     old.grow(5);

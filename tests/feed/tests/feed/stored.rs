@@ -1,4 +1,4 @@
-//! What the stream holds, as a client of NATS sees it.
+//! Contents of the stream, as a client of NATS sees them.
 
 use async_nats::jetstream::{
     self,
