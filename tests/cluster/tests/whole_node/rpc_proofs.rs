@@ -86,7 +86,7 @@ async fn proofs_hold_in_the_base_and_above_it() {
     // The base has left this block behind.
     let old = json!([Address::ZERO, [], genesis.hash]);
     let error = node.http.call("eth_getProof", old).await.unwrap_err();
-    assert_eq!(error.code, -32000);
+    assert_eq!(error.code, 4444);
     assert!(error.message.contains("is not available"), "{error:?}");
     node.stop_and_verify().await;
 }
