@@ -87,7 +87,7 @@ async fn proofs_hold_in_the_base_and_above_it() {
     let old = json!([Address::ZERO, [], genesis.hash]);
     let error = node.http.call("eth_getProof", old).await.unwrap_err();
     assert_eq!(error.code, 4444);
-    assert!(error.message.contains("is not available"), "{error:?}");
+    assert!(error.message.contains("oldest"), "{error:?}");
     node.stop_and_verify().await;
 }
 
