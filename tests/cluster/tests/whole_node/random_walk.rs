@@ -145,7 +145,13 @@ fn read(
                         assert_eq!(got, want, "{method} {params} at block {number}");
                         answers.fetch_add(1, Relaxed);
                     }
-                    Err(error) => assert_eq!(error.code, -32000, "{method} {params}: {error:?}"),
+                    // A block on another branch, or one whose state is too old.
+                    Err(error) => {
+                        assert!(
+                            [-32000, 4444].contains(&error.code),
+                            "{method} {params}: {error:?}"
+                        );
+                    }
                 }
             }
         }
