@@ -89,7 +89,7 @@ impl Publisher {
 
 impl Turn<'_> {
     async fn run(&mut self, status: FeedStatus) -> Result<Infallible, Failure> {
-        // Claims the turn: whoever else appends is refused from here on.
+        // Claims the turn: from here on the stream refuses messages of every other publisher.
         self.tell(status).await?;
         let mut changes = self.publisher.read(|storage| Ok(storage.feed_changes())).await?;
         loop {

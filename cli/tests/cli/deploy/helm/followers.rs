@@ -1,7 +1,10 @@
 //! Tests of the chart's followers: copies that serve JSON-RPC, ready while they are near the head.
 
-use super::{Objects, helm, list, rendered, rules::variables, selects, template, text};
-use crate::deploy::{succeeds, tandem};
+use super::{
+    Objects, helm, list, rendered,
+    rules::{takes_what_it_is_told, variables},
+    selects, template, text,
+};
 use serde_json::json;
 
 /// A release has followers only if they are asked for.
@@ -37,18 +40,7 @@ fn a_follower_knows_its_leader_and_is_called_by_the_names_of_its_service() {
     }
     assert_eq!(audiences, 2);
     // The binary takes what it is told.
-    let mut command = tandem();
-    command.args(["follower", "--check"]);
-    for (name, variable) in told {
-        // Other variables name files of the pod, or are composed from its fields.
-        let of_the_pod = ["TANDEM_CONFIG", "OTEL"];
-        if let Some(value) = variable["value"].as_str()
-            && !of_the_pod.iter().any(|part| name.starts_with(part))
-        {
-            command.env(name, value);
-        }
-    }
-    succeeds(&mut command);
+    takes_what_it_is_told("follower", &told);
 }
 
 #[test]

@@ -562,3 +562,19 @@ fn traces_go_over_tls_with_headers_from_a_secret() {
         assert_eq!(mounted.unwrap()["name"], "otlp-ca", "{name}");
     }
 }
+
+/// Checks that a command of the binary takes the variables of its container.
+pub fn takes_what_it_is_told(role: &str, told: &BTreeMap<&str, &Value>) {
+    let mut command = tandem();
+    command.args([role, "--check"]);
+    for (name, variable) in told {
+        // Other variables name files of the pod, or are composed from its fields.
+        let of_the_pod = ["TANDEM_CONFIG", "OTEL"];
+        if let Some(value) = variable["value"].as_str()
+            && !of_the_pod.iter().any(|part| name.starts_with(part))
+        {
+            command.env(name, value);
+        }
+    }
+    succeeds(&mut command);
+}

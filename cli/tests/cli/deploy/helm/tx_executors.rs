@@ -1,7 +1,10 @@
 //! Tests of the chart's tx-executors: the executor finds them by a name that leads to their pods.
 
-use super::{Objects, helm, list, rendered, rules::variables, template};
-use crate::deploy::{succeeds, tandem};
+use super::{
+    Objects, helm, list, rendered,
+    rules::{takes_what_it_is_told, variables},
+    template,
+};
 
 #[test]
 fn tx_executors_are_asked_for() {
@@ -42,16 +45,5 @@ fn a_tx_executor_has_no_data_no_password_and_calls_nobody() {
     let spec = production.workload("tx-executor").spec();
     let writes = |mount: &&serde_json::Value| mount["readOnly"] != true;
     assert_eq!(list(&spec["containers"][0]["volumeMounts"]).filter(writes).count(), 0);
-    let mut command = tandem();
-    command.args(["tx-executor", "--check"]);
-    for (name, variable) in told {
-        // Other variables name files of the pod, or are composed from its fields.
-        let of_the_pod = ["TANDEM_CONFIG", "OTEL"];
-        if let Some(value) = variable["value"].as_str()
-            && !of_the_pod.iter().any(|part| name.starts_with(part))
-        {
-            command.env(name, value);
-        }
-    }
-    succeeds(&mut command);
+    takes_what_it_is_told("tx-executor", &told);
 }
