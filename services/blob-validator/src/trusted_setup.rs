@@ -1,13 +1,14 @@
 use std::thread;
-use tandem_actor::take_lowest_priority;
+use tandem_actor::take_background_priority;
 use tandem_kzg::Setup;
 
-/// Loads KZG's trusted setup on a thread of the lowest priority: it takes over a second of a
-/// processor while the rest of the process starts, or begins to synchronise. Blocks until it is
-/// loaded. All services of a process share it, as the EVM's precompile does.
+/// Loads KZG's trusted setup on a background thread: it takes over a second of a processor while the
+/// rest of the process starts, or begins to synchronise. Not with the lowest priority, because a
+/// cluster is ready only then, even on a busy machine. Blocks until it is loaded. All services of a
+/// process share it, as the EVM's precompile does.
 pub fn load_trusted_setup() -> Setup {
     let load = || {
-        take_lowest_priority();
+        take_background_priority();
         Setup::load()
     };
     let thread = thread::Builder::new().name("kzg-setup".to_owned()).spawn(load);
