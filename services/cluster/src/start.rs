@@ -75,6 +75,14 @@ pub enum Error {
     /// The address of a service to call is invalid.
     #[error(transparent)]
     Endpoint(#[from] tandem_rpc::EndpointError),
+    /// The times of the lease of the lead are of no use.
+    #[error("`storage_writer.lead_lease_ms`: {0}")]
+    Lease(#[from] tandem_lease::SettingsError),
+    /// The lead is leased, and there is no NATS.
+    #[error(
+        "a lease of the lead (`storage_writer.lead_lease_ms`) needs NATS: give its address with --nats"
+    )]
+    NoBus,
     /// The executor has no worker.
     #[error("an executor needs a worker: the address of one, or an event bus to hear of them")]
     NoWorker,

@@ -5,6 +5,7 @@ use super::{
     Process,
     executor::{Access, http_router_of},
     from_snapshot::restore_first,
+    lead::follow_lease,
     promotion::{Candidate, follow_promotion},
     require_storage,
     services::{blocking, server},
@@ -105,6 +106,7 @@ pub async fn follower(
     {
         restore_first(address, &datadir, &clients).await?;
     }
+    let leased = config.storage_writer.clone();
     let opened = blocking(move || {
         if !has_database(&settings.datadir) {
             copy_genesis(&settings.datadir, &asked)?;
@@ -142,14 +144,17 @@ pub async fn follower(
     };
     match calls {
         Some((listener, identity)) => {
-            let candidate = Candidate {
+            let candidate = Arc::new(Candidate {
                 storage: storage.clone(),
                 follower: follower.clone(),
                 leaders: clients.iter().map(|(_, client)| client.clone()).collect(),
                 lag_blocks_max: settings.lag_blocks_max,
+                started: Instant::now(),
+                is_leased: leased.lead_lease_ms > 0,
                 fatal: process.fatal().clone(),
-            };
-            let server = server(&storage, identity).led_by(Arc::new(candidate));
+            });
+            let lease = follow_lease(process, &leased, &candidate)?;
+            let server = server(&storage, identity, candidate, lease);
             process.serve(server.serve(listener, process.stopping().clone()));
             let urls: Vec<_> = clients.iter().map(|(url, _)| url.clone()).collect();
             follow_promotion(process, &storage, &replica, &urls, &proof);

@@ -1,19 +1,22 @@
 //! Runs the services that call no other service.
 
-use super::Process;
+use super::{Process, lead::follow_lease, promotion::Candidate};
 use crate::{Config, Error, start::persisted};
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 use tandem_blob_validator::BlobValidator;
 use tandem_peer_table::PeerTable;
 use tandem_proto::{access, storage::Leadership};
 use tandem_rpc::Identity;
-use tandem_storage_writer::{FeedPublisher, StorageWriter, grpc::Server};
+use tandem_storage_writer::{
+    FeedPublisher, StorageWriter,
+    grpc::{HeldLead, Server},
+};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// Starts storage-writer on a data directory that was initialised, with its calls at `grpc`.
 ///
 /// # Errors
-/// [`Error::Listen`], [`Error::StorageWriter`], [`Error::Tls`].
+/// [`Error::Listen`], [`Error::StorageWriter`], [`Error::Tls`], [`Error::Lease`], [`Error::NoBus`].
 pub async fn storage_writer(
     process: &mut Process,
     config: Config,
@@ -23,6 +26,7 @@ pub async fn storage_writer(
         process.listen_grpc("grpc", grpc, access::STORAGE_WRITER, &config.tls).await?;
     let on_persisted = persisted(process.bus().clone());
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
+    let settings = config.storage_writer.clone();
     let storage = blocking(|| Ok(StorageWriter::start(config.storage_writer, deps)?)).await?;
     require_storage(process, &storage);
     let published = FeedPublisher::start(&storage, process.bus(), &Handle::current())?;
@@ -30,7 +34,17 @@ pub async fn storage_writer(
     process
         .readiness()
         .require("the lead, which another storage-writer has", move || standing.borrow().leads());
-    let server = server(&storage, identity).led_by(storage.clone());
+    let candidate = Arc::new(Candidate {
+        storage: storage.clone(),
+        follower: None,
+        leaders: Vec::new(),
+        lag_blocks_max: 0,
+        started: Instant::now(),
+        is_leased: settings.lead_lease_ms > 0,
+        fatal: process.fatal().clone(),
+    });
+    let lease = follow_lease(process, &settings, &candidate)?;
+    let server = server(&storage, identity, candidate, lease);
     process.serve(server.serve(listener, process.stopping().clone()));
     // Last handle: the database is flushed and marked as closed.
     process.at_end(move || {
@@ -42,12 +56,22 @@ pub async fn storage_writer(
 }
 
 /// Returns the server of a storage-writer in a process of its own.
-pub(super) fn server(storage: &Arc<StorageWriter>, identity: Identity) -> Server {
-    Server::new(storage.clone())
+pub(super) fn server(
+    storage: &Arc<StorageWriter>,
+    identity: Identity,
+    candidate: Arc<Candidate>,
+    lease: Option<HeldLead>,
+) -> Server {
+    let server = Server::new(storage.clone())
         .feeding(storage.clone())
         .downloading(storage.clone())
         .checkpointing(storage.clone())
-        .offered_as(identity)
+        .led_by(candidate)
+        .offered_as(identity);
+    match lease {
+        Some(lease) => server.leased(lease),
+        None => server,
+    }
 }
 
 /// Makes the process ready only while storage-writer can write. The health service of gRPC stays
