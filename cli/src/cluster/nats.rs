@@ -55,7 +55,7 @@ pub const LOGIN: [&str; 6] = [
 pub fn user(command: &str) -> &str {
     match command {
         "multiproof-worker" => "multiproof-workers",
-        // It may become one.
+        // A follower may become one.
         "follower" => "storage-writer",
         command => command,
     }

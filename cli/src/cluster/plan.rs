@@ -92,7 +92,7 @@ impl Plan {
             scheme: if is_secure { "https" } else { "http" },
             nats: None,
             nats_passwords: None,
-            is_leased: args.node.settings()?.storage_writer.lead_lease_ms > 0,
+            is_leased: args.node.settings()?.storage_writer.lead.is_leased(),
             taken: HashSet::new(),
             roles: Vec::new(),
         };
@@ -297,7 +297,7 @@ impl Planner<'_> {
         let service = self.program.find_subcommand(command).context("the command of a service")?;
         let mut arguments = vec![command.into()];
         arguments.extend(forwarded(service, self.matches, &[&OURS[..], but].concat()));
-        // A follower has no use for the bus unless the lead is leased; a tx-executor has nothing to tell,
+        // A follower uses the bus only for the lease of the lead; a tx-executor has nothing to tell,
         // and no user there.
         let uses_bus = match command {
             "follower" => self.is_leased,

@@ -210,7 +210,7 @@ async fn a_follower_takes_the_lease_of_a_leader_that_died_with_its_data() {
     let Some(server) = tandem_bus_tests::NatsServer::start() else { return };
     let folder = TempDir::new().unwrap();
     let settings = folder.path().join("lease.toml");
-    fs::write(&settings, "[storage_writer]\nlead_lease_ms = 1500\nlead_margin_ms = 200\n").unwrap();
+    fs::write(&settings, "[storage_writer.lead]\nlease_ms = 1500\nmargin_ms = 200\n").unwrap();
     let settings = settings.to_str().unwrap().to_owned();
     let url = server.url();
     let more = ["--nats", &url, "--config", &settings];

@@ -42,7 +42,7 @@ impl LeadConfig {
 /// Time until which a storage-writer may write under a lease. The task that holds the lease sets it, and
 /// each write reads it. It ends by itself if that task does nothing more.
 #[derive(Debug)]
-pub struct WriteLease {
+pub struct LeadLease {
     /// Moment from which `until` counts.
     begun: Instant,
     /// Nanoseconds from `begun` until which writes are admitted, 0 without a lease.
@@ -50,14 +50,14 @@ pub struct WriteLease {
     held: watch::Sender<bool>,
 }
 
-impl Default for WriteLease {
+impl Default for LeadLease {
     fn default() -> Self {
         names::describe_lease();
         Self { begun: Instant::now(), until: AtomicU64::new(0), held: watch::Sender::new(false) }
     }
 }
 
-impl WriteLease {
+impl LeadLease {
     /// Admits writes until this moment. Returns whether none were admitted before.
     pub fn hold_until(&self, until: Instant) -> bool {
         let until = until.saturating_duration_since(self.begun).as_nanos();
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn writes_are_admitted_until_the_end_of_the_lease_and_no_longer() {
-        let lease = WriteLease::default();
+        let lease = LeadLease::default();
         let held = lease.held();
         assert!(lease.admit().is_err() && !lease.release());
         assert!(lease.hold_until(Instant::now() + Duration::from_secs(3600)));

@@ -165,8 +165,13 @@ impl World {
     /// Returns the offset and the rate of a new clock.
     fn clock(&mut self) -> (u64, u64) {
         let drift = self.conditions.drift;
-        let rate = 1_000_000 - drift..=1_000_000 + drift;
-        (self.random.random_range(0..1 << 40), self.random.random_range(rate))
+        let (slow, fast) = (1_000_000 - drift, 1_000_000 + drift);
+        let rate = match self.random.random_range(0..3) {
+            0 => slow,
+            1 => fast,
+            _ => self.random.random_range(slow..=fast),
+        };
+        (self.random.random_range(0..1 << 40), rate)
     }
 
     /// Returns the settings of a candidate.

@@ -5,7 +5,7 @@ use super::{
     Process,
     executor::{Access, http_router_of},
     from_snapshot::restore_first,
-    lead::follow_lease,
+    lead::{follow_lease, lease_settings},
     promotion::{Candidate, follow_promotion},
     require_storage,
     services::{blocking, server},
@@ -54,7 +54,8 @@ const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Tls`], [`Error::StorageWriter`],
 /// [`Error::Executor`]; [`Error::Snapshot`]; [`Error::Storage`] when there is no database and no
-/// leader answers, or the copy was promoted and has no address for calls; [`Error::NoNats`].
+/// leader answers, or the copy was promoted and has no address for calls; [`Error::NoNats`];
+/// [`Error::Lease`], [`Error::LeaseReplicas`], [`Error::LeaseWithoutNats`].
 pub async fn follower(
     process: &mut Process,
     config: Config,
@@ -75,6 +76,9 @@ pub async fn follower(
     if leaders.iter().any(|leader| leader == JETSTREAM) && !process.bus().is_shared() {
         return Err(Error::NoNats);
     }
+    let lead = config.storage_writer.lead.clone();
+    // A follower that takes no calls cannot lead.
+    let lease = lease_settings(&lead)?.filter(|_| grpc.is_some());
     config.storage_writer.history_blocks = config.follower.history_blocks;
     let proof = process.identify(access::FOLLOWER, &config.tls)?;
     let listener = process.listen("http", http).await?;
@@ -106,7 +110,6 @@ pub async fn follower(
     {
         restore_first(address, &datadir, &clients).await?;
     }
-    let leased = config.storage_writer.clone();
     let opened = blocking(move || {
         if !has_database(&settings.datadir) {
             copy_genesis(&settings.datadir, &asked)?;
@@ -150,11 +153,11 @@ pub async fn follower(
                 leaders: clients.iter().map(|(_, client)| client.clone()).collect(),
                 lag_blocks_max: settings.lag_blocks_max,
                 started: Instant::now(),
-                is_leased: leased.lead_lease_ms > 0,
+                lease,
                 fatal: process.fatal().clone(),
             });
-            let lease = follow_lease(process, &leased, &candidate)?;
-            let server = server(&storage, identity, candidate, lease);
+            let right = follow_lease(process, &lead, &candidate)?;
+            let server = server(&storage, identity, candidate, right);
             process.serve(server.serve(listener, process.stopping().clone()));
             let urls: Vec<_> = clients.iter().map(|(url, _)| url.clone()).collect();
             follow_promotion(process, &storage, &replica, &urls, &proof);

@@ -1,53 +1,57 @@
 //! Lead by lease: the storage-writer that holds the lease in NATS leads, and stops by itself when it cannot
-//! renew it. A follower takes the lease when its holder falls silent.
+//! renew it. A follower takes the lease when its holder falls silent. `crates/pure/lease` decides; here are
+//! its clock and its store.
 
 use super::{Process, promotion::Candidate};
 use crate::Error;
 use std::{
     process,
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 use tandem_bus::ComparedKey;
 use tandem_lease::{Answer, Lease, Record, Request, Settings};
-use tandem_proto::storage::Term;
-use tandem_storage_writer::{Config, grpc::HeldLead};
-use tokio::{
-    sync::watch,
-    task::spawn_blocking,
-    time::{sleep_until, timeout},
+use tandem_proto::{
+    event::{LEAD_BUCKET, lead_key},
+    storage::{BaseReads, Term},
 };
+use tandem_storage_writer::{LeadConfig, LeadLease};
+use tokio::{sync::watch, task::spawn_blocking, time::sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
-/// Bucket with the lease.
-const BUCKET: &str = "tandem_lead";
-
-/// Key of the lease.
-const KEY: &str = "holder";
-
-/// Longest wait at the end for the lease to be given back.
-const LEAVE_MAX: Duration = Duration::from_secs(1);
-
-/// Starts to hold or await the lease, if there is one. Returns until when the storage-writer leads.
+/// Returns the times of the lease, `None` without a lease.
 ///
 /// # Errors
-/// [`Error::Lease`] for times that are of no use; [`Error::NoBus`].
-pub fn follow_lease(
-    process: &mut Process,
-    config: &Config,
-    candidate: &Arc<Candidate>,
-) -> Result<Option<HeldLead>, Error> {
-    if config.lead_lease_ms == 0 {
+/// [`Error::Lease`] for times that are of no use, [`Error::LeaseReplicas`].
+pub fn lease_settings(config: &LeadConfig) -> Result<Option<Settings>, Error> {
+    if !config.is_leased() {
         return Ok(None);
     }
+    if !matches!(config.replicas, 1 | 3 | 5) {
+        return Err(Error::LeaseReplicas(config.replicas));
+    }
     let ms = Duration::from_millis;
-    let settings = Settings::new(ms(config.lead_lease_ms), ms(config.lead_margin_ms))?;
-    let key = process.bus().compared_key(BUCKET, KEY).ok_or(Error::NoBus)?;
-    let (held, holds) = watch::channel(None);
+    Ok(Some(Settings::new(ms(config.lease_ms), ms(config.margin_ms))?))
+}
+
+/// Starts to hold or await the lease, if there is one. Returns the right to write that depends on it.
+///
+/// # Errors
+/// [`Error::LeaseWithoutNats`]; [`Error::Storage`] if genesis cannot be read.
+pub fn follow_lease(
+    process: &mut Process,
+    config: &LeadConfig,
+    candidate: &Arc<Candidate>,
+) -> Result<Option<Arc<LeadLease>>, Error> {
+    let Some(settings) = candidate.lease else { return Ok(None) };
+    let key = lead_key(candidate.storage.checkpoint()?.genesis.hash);
+    let key = process.bus().compared_key(LEAD_BUCKET, key, config.replicas);
+    let key = key.ok_or(Error::LeaseWithoutNats)?;
+    let right = Arc::<LeadLease>::default();
     let (given_back, mut leaves) = watch::channel(false);
     let name = unique_name();
-    info!(name, ?settings, "the lead is leased");
+    info!(name, ?settings, "a lease in NATS decides which storage-writer leads");
     let keeper = Keeper {
         begun: Instant::now(),
         lease: Lease::new(name.clone(), settings),
@@ -55,37 +59,40 @@ pub fn follow_lease(
         settings,
         key,
         candidate: candidate.clone(),
-        held,
+        right: right.clone(),
         given_back,
         leaving: process.leaving().clone(),
         fatal: process.fatal().clone(),
+        said: String::new(),
     };
     process.beside(keeper.run());
+    // Gets a second at most.
     process.at_farewell(async move {
-        let _ = timeout(LEAVE_MAX, leaves.wait_for(|given_back| *given_back)).await;
+        let _ = leaves.wait_for(|given_back| *given_back).await;
     });
-    Ok(Some(holds))
+    Ok(Some(right))
 }
 
-/// Returns a name that no other process has or had: the process and the time of its start.
+/// Returns a name that no other process has or had.
 fn unique_name() -> String {
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{}", process::id(), started.as_nanos())
+    format!("{}-{:016x}", process::id(), rand::random::<u64>())
 }
 
 /// Task that holds or awaits the lease.
 struct Keeper {
-    /// Beginning of the own time.
+    /// Moment from which the lease counts its time.
     begun: Instant,
     lease: Lease,
     name: String,
     settings: Settings,
     key: ComparedKey,
     candidate: Arc<Candidate>,
-    held: watch::Sender<Option<Instant>>,
+    right: Arc<LeadLease>,
     given_back: watch::Sender<bool>,
     leaving: CancellationToken,
     fatal: CancellationToken,
+    /// Reason of the last failure that was logged.
+    said: String,
 }
 
 impl Keeper {
@@ -99,7 +106,8 @@ impl Keeper {
             let is_over = self.candidate.is_superseded() || self.leaving.is_cancelled();
             if is_over && !leaves {
                 leaves = true;
-                self.held.send_replace(None);
+                // First, because the store tells others that they need not wait.
+                self.right.release();
                 self.lease.leave(self.now());
             }
             if self.turn().await.is_none() {
@@ -109,8 +117,8 @@ impl Keeper {
                 self.given_back.send_replace(true);
             }
             let mut next = self.lease.next();
-            if let Some((_, until)) = self.lease.held(self.now()) {
-                next = next.min(until);
+            if let Some(held) = self.lease.held(self.now()) {
+                next = next.min(held.until);
             }
             tokio::select! {
                 () = sleep_until((self.begun + next).into()) => {}
@@ -119,28 +127,27 @@ impl Keeper {
         }
     }
 
-    /// Makes the request that is due, and shows what the candidate holds. Returns `None` when the
-    /// process is to end.
+    /// Makes the request that is due, and lets the candidate lead while it holds the lease. Returns
+    /// `None` when the process is to end.
     async fn turn(&mut self) -> Option<()> {
         let candidate = self.candidate.clone();
         let wish = spawn_blocking(move || candidate.wish()).await.ok()?;
         if let Some((number, request)) = self.lease.poll(self.now(), wish) {
-            let answer = ask(&mut self.key, request, self.settings.interval()).await;
+            let answer = self.ask(request).await;
             self.hear(&answer).await?;
             self.lease.answer(self.now(), number, answer);
         }
-        let Some((term, until)) = self.lease.held(self.now()) else {
-            if self.held.send_if_modified(|held| held.take().is_some()) {
-                warn!("the lease of the lead is lost: nothing is written here");
+        let Some(held) = self.lease.held(self.now()) else {
+            if self.right.release() {
+                warn!("the lease of the lead is lost: no more writes here until it is held again");
             }
             return Some(());
         };
         let candidate = self.candidate.clone();
-        match spawn_blocking(move || candidate.lead(Term(term))).await.ok()? {
+        match spawn_blocking(move || candidate.lead(Term(held.term))).await.ok()? {
             Ok(_) => {
-                let until = self.begun + until;
-                if self.held.send_replace(Some(until)).is_none() {
-                    info!(term, "the lease of the lead is held");
+                if self.right.hold_until(self.begun + held.until) {
+                    info!(term = held.term, name = self.name, "the lease of the lead is held");
                 }
                 Some(())
             }
@@ -154,7 +161,7 @@ impl Keeper {
 
     /// Takes note of the term of another holder.
     async fn hear(&self, answer: &Answer) -> Option<()> {
-        let Answer::Found(Some((_, record))) = answer else { return Some(()) };
+        let Answer::Found { record: Some(record), .. } = answer else { return Some(()) };
         if record.holder == self.name {
             return Some(());
         }
@@ -164,23 +171,34 @@ impl Keeper {
         }
         Some(())
     }
-}
 
-/// Asks NATS.
-async fn ask(key: &mut ComparedKey, request: Request, wait: Duration) -> Answer {
-    let asked = match request {
-        Request::Read => key.read(wait).await.and_then(|(revision, text)| {
-            let Some(text) = text else { return Ok(Answer::Found(None)) };
-            let record = text.parse::<Record>().map_err(|error| error.to_string())?;
-            Ok(Answer::Found(Some((revision, record))))
-        }),
-        Request::Write { expected, record } => {
-            let written = key.replace(expected, record.to_string(), wait).await;
-            written.map(|revision| revision.map_or(Answer::Conflict, Answer::Written))
+    /// Asks NATS.
+    async fn ask(&mut self, request: Request) -> Answer {
+        let wait = self.settings.interval();
+        let asked = match request {
+            Request::Read => self.key.read(wait).await.and_then(|(revision, text)| {
+                let record = text.map(|text| text.parse::<Record>()).transpose();
+                let record = record.map_err(|error| error.to_string())?;
+                Ok(Answer::Found { revision, record })
+            }),
+            Request::Write { expected, record } => {
+                let written = self.key.replace(expected, record.to_string(), wait).await;
+                written.map(|revision| revision.map_or(Answer::Conflict, Answer::Written))
+            }
+        };
+        match asked {
+            Ok(answer) => {
+                self.said.clear();
+                answer
+            }
+            Err(reason) => {
+                self.right.count_failure();
+                if self.said != reason {
+                    warn!(reason, "NATS does not answer about the lease of the lead");
+                    self.said = reason;
+                }
+                Answer::Failed
+            }
         }
-    };
-    asked.unwrap_or_else(|reason| {
-        debug!(reason, "the lease cannot be asked for");
-        Answer::Failed
-    })
+    }
 }

@@ -1,5 +1,5 @@
-//! Promotion of a follower, by hand or by lease: it stops following, and its database becomes that of the leading
-//! storage-writer, in the same process and at the same address.
+//! Promotion of a follower, by hand or by lease: it stops following, and its database becomes that of the
+//! leading storage-writer, in the same process and at the same address.
 
 use super::Process;
 use std::{
@@ -8,7 +8,7 @@ use std::{
 };
 use tandem_executor::Replica;
 use tandem_follower::Follower;
-use tandem_lease::Wish;
+use tandem_lease::{Settings, Wish};
 use tandem_proto::{
     feed::FeedReads,
     storage::{BaseReads, Error, Leadership, Promotion, Result, Standing, StateDownloads, Term},
@@ -28,8 +28,8 @@ use tracing::{debug, error, info, warn};
 /// Interval at which the storage-writers that were followed are told who leads.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Time after its start in which a follower that has heard no leader takes no lease.
-const COLD_START: Duration = Duration::from_secs(10);
+/// Shortest time after its start in which a follower that has heard no leader takes no lease.
+const COLD_START_MIN: Duration = Duration::from_secs(10);
 
 /// Longest wait for one of them to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -48,8 +48,8 @@ pub struct Candidate {
     pub lag_blocks_max: u64,
     /// Start of the process.
     pub started: Instant,
-    /// Whether a lease decides who leads.
-    pub is_leased: bool,
+    /// Times of the lease that decides which storage-writer leads, `None` without a lease.
+    pub lease: Option<Settings>,
     /// Cancelled when the process cannot go on.
     pub fatal: CancellationToken,
 }
@@ -58,19 +58,24 @@ impl Candidate {
     /// Returns what this storage-writer wants of the lease.
     pub fn wish(&self) -> Wish {
         let standing = *self.standing().borrow();
-        let takes_over = match standing {
-            Standing::Leads(_) => true,
-            Standing::Superseded(_) => false,
-            Standing::Follows => self.follower.as_ref().is_some_and(|follower| {
-                let is_whole = matches!(self.storage.download_progress(), Ok(None));
-                // Where all start at the same time, the one that led before goes first.
-                let waited = follower.status().lag_blocks().is_some()
-                    || self.started.elapsed() >= COLD_START;
-                is_whole && waited && self.check(follower).is_ok()
-            }),
+        let (takes_over, Term(known_term)) = match standing {
+            Standing::Leads(term) => (true, term),
+            Standing::Superseded(term) => (false, term),
+            Standing::Follows => (self.may_take_over(), self.storage.known_term()),
         };
-        let known_term = self.storage.known_term().0;
         Wish { takes_over, begins: standing.leads(), known_term }
+    }
+
+    /// Returns whether the follower has all that a leader needs.
+    fn may_take_over(&self) -> bool {
+        let (Some(follower), Some(lease)) = (&self.follower, &self.lease) else { return false };
+        // Where all processes start at the same time, the one that led before goes first.
+        let cold_start = COLD_START_MIN.max(2 * lease.waits());
+        let has_waited =
+            follower.status().lag_blocks().is_some() || self.started.elapsed() >= cold_start;
+        has_waited
+            && matches!(self.storage.download_progress(), Ok(None))
+            && self.check(follower).is_ok()
     }
 
     /// Returns whether another storage-writer leads in a later term, and this one does not follow.
@@ -78,8 +83,11 @@ impl Candidate {
         matches!(*self.standing().borrow(), Standing::Superseded(_))
     }
 
-    /// Takes note of the term of the lease's holder. The one that is told of a term that it leads in
-    /// itself has led under an earlier name.
+    /// Takes note of the term of the lease's holder. A storage-writer that leads in this term itself held
+    /// the lease in an earlier process.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
     pub fn hear_holder(&self, term: Term) -> Result<Term> {
         match *self.standing().borrow() {
             Standing::Leads(own) if own >= term => Ok(own),
@@ -88,6 +96,9 @@ impl Candidate {
     }
 
     /// Ends the following, if this one follows, and leads in this term or a later one.
+    ///
+    /// # Errors
+    /// [`Error::Store`]; [`Error::Refused`] after the last term.
     pub fn lead(&self, least: Term) -> Result<Term> {
         let follows = *self.standing().borrow() == Standing::Follows;
         if let Some(follower) = self.follower.as_ref().filter(|_| follows) {
@@ -126,10 +137,10 @@ impl Leadership for Candidate {
     }
 
     fn promote(&self, force: bool) -> Result<Promotion> {
-        if self.is_leased {
-            let text =
-                "a lease decides who leads: stop the storage-writer that holds it".to_owned();
-            return Err(Error::Refused(text));
+        if self.lease.is_some() {
+            let text = "a lease decides which storage-writer leads (`storage_writer.lead`): stop \
+                        the one that holds it";
+            return Err(Error::Refused(text.to_owned()));
         }
         let follows = *self.standing().borrow() == Standing::Follows;
         let Some(follower) = self.follower.as_ref().filter(|_| follows) else {

@@ -1,6 +1,6 @@
 //! Calls that a server admits, by the role of its storage-writer and by its lease.
 
-use crate::lead::WriteLease;
+use crate::lead::LeadLease;
 use std::sync::Arc;
 use tandem_proto::storage::{Result, Standing};
 use tokio::sync::watch;
@@ -11,7 +11,7 @@ pub struct Admission {
     /// Role of the storage-writer, `None` if it always leads.
     pub standing: Option<watch::Receiver<Standing>>,
     /// Lease without which nothing is written, `None` if there is none.
-    pub lease: Option<Arc<WriteLease>>,
+    pub lease: Option<Arc<LeadLease>>,
 }
 
 impl Admission {
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_leader_writes_under_its_lease_and_is_followed_without_it() {
         let (role, standing) = watch::channel(Standing::Leads(Term(1)));
-        let lease = Arc::<WriteLease>::default();
+        let lease = Arc::<LeadLease>::default();
         let admission = Admission { standing: Some(standing), lease: Some(lease.clone()) };
         assert!(admission.admit_writer().is_err() && admission.confirm().is_err());
         assert!(admission.admit_reader().is_ok());

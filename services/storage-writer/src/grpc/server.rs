@@ -8,7 +8,7 @@ use super::{
     lease_table::LeaseTable,
     streams::{Asked, Parts, parts},
 };
-use crate::{body::transaction_hashes, lead::WriteLease, metrics as names};
+use crate::{body::transaction_hashes, lead::LeadLease, metrics as names};
 use std::{
     future::ready,
     io,
@@ -53,7 +53,7 @@ pub struct Server {
     downloads: Option<Arc<dyn StateDownloads>>,
     checkpoints: Option<Arc<dyn DatabaseCheckpoints>>,
     leadership: Option<Arc<dyn Leadership>>,
-    write_lease: Option<Arc<WriteLease>>,
+    lead_lease: Option<Arc<LeadLease>>,
     /// Whether callers may get the right to write.
     writes: bool,
     identity: Identity,
@@ -71,7 +71,7 @@ impl Server {
             downloads: None,
             checkpoints: None,
             leadership: None,
-            write_lease: None,
+            lead_lease: None,
             writes: true,
             identity,
             unread_max: UNREAD_MAX,
@@ -112,8 +112,8 @@ impl Server {
 
     /// Serves and takes writes only under this lease.
     #[must_use]
-    pub fn leased(self, lease: Arc<WriteLease>) -> Self {
-        Self { write_lease: Some(lease), ..self }
+    pub fn leased(self, lease: Arc<LeadLease>) -> Self {
+        Self { lead_lease: Some(lease), ..self }
     }
 
     /// Refuses all writes and grants: the executor is in the server's own process.
@@ -143,7 +143,7 @@ impl Server {
             .map(|feed| ServedFeed { feed: Arc::downgrade(feed), stop: stop.clone() });
         let admission = Admission {
             standing: self.leadership.as_ref().map(|leadership| leadership.standing()),
-            lease: self.write_lease.clone(),
+            lease: self.lead_lease.clone(),
         };
         let service = StorageWriterServer::new(Service {
             lanes: Arc::new(CallScheduler::new(&self.api, self.unread_max)),
