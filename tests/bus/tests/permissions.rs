@@ -315,7 +315,7 @@ async fn storage_writers_share_a_lease_that_no_other_service_touches() {
     let folder = tempfile::tempdir().unwrap();
     let bus = |user| connect_with(&server, &login(&folder, user, user));
     let buses = ["storage-writer", "storage-writer", "executor"].map(bus);
-    buses.each_ref().map(|bus| connected(bus, true));
+    buses.iter().for_each(|bus| connected(bus, true));
     let mut keys = buses.map(|bus| bus.compared_key(LEAD_BUCKET, "0123".to_owned(), 1).unwrap());
     let [leader, follower, executor] = &mut keys;
     assert_eq!(leader.read(DEADLINE).await, Ok((0, None)));

@@ -202,3 +202,30 @@ impl Keeper {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_off_by_default_and_its_settings_are_checked() {
+        assert_eq!(lease_settings(&LeadConfig::default()).unwrap(), None);
+        let config = LeadConfig { lease_ms: 3_000, ..LeadConfig::default() };
+        let settings = lease_settings(&config).unwrap().expect("a lease");
+        assert_eq!(settings.waits(), Duration::from_millis(3_300));
+        let wrong = |config| lease_settings(&config).unwrap_err().to_string();
+        let copies = wrong(LeadConfig { replicas: 2, ..config.clone() });
+        assert!(copies.contains("invalid value 2 for `storage_writer.lead.replicas`"), "{copies}");
+        let margin = wrong(LeadConfig { margin_ms: 2_000, ..config });
+        assert!(margin.starts_with("`storage_writer.lead`: invalid margin of 2s"), "{margin}");
+    }
+
+    #[test]
+    fn names_differ_and_are_valid_in_a_record() {
+        let (one, two) = (unique_name(), unique_name());
+        assert_ne!(one, two);
+        let stands = Duration::from_millis(3_300);
+        let record = Record { holder: one, term: 1, write: 1, stands, is_free: false };
+        assert_eq!(record.to_string().parse(), Ok(record));
+    }
+}
