@@ -81,7 +81,7 @@ pub struct Held {
     pub until: Duration,
 }
 
-/// What a candidate knows from its database.
+/// Knowledge of a candidate, from its database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wish {
     /// Whether it may take the lease from another holder.

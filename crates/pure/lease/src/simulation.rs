@@ -91,7 +91,7 @@ impl Store {
     }
 }
 
-/// What a run showed.
+/// Findings of a run.
 #[derive(Default, Debug)]
 struct Outcome {
     /// Moments at which two candidates might take writes.
@@ -323,7 +323,7 @@ impl World {
         self.push(self.now, Event::Poll { node, life });
     }
 
-    /// Looks at who might take writes at this moment.
+    /// Counts the candidates that may take writes at this moment.
     fn check(&mut self) {
         let mut holding = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {

@@ -69,7 +69,7 @@ impl Candidate {
     /// Returns whether the follower has all that a leader needs.
     fn may_take_over(&self) -> bool {
         let (Some(follower), Some(lease)) = (&self.follower, &self.lease) else { return false };
-        // Where all processes start at the same time, the one that led before goes first.
+        // If all processes start at the same time, the one that led before goes first.
         let cold_start = COLD_START_MIN.max(2 * lease.waits());
         let has_waited =
             follower.status().lag_blocks().is_some() || self.started.elapsed() >= cold_start;
