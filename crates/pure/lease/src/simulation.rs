@@ -354,6 +354,9 @@ const HARD: Conditions = Conditions { drift: 99_000, margin: 10, loses_record: f
 
 #[test]
 fn no_two_candidates_ever_take_writes_and_terms_rise() {
+    let settings = Settings::new(Duration::from_secs(2), Duration::from_millis(200)).unwrap();
+    let allowed = settings.drift_max() * 1e6;
+    assert!((95_000.0..allowed).contains(&(HARD.drift as f64)), "just below {allowed}");
     let mut terms = 0;
     for seed in 0..SEEDS {
         let outcome = World::new(seed, HARD).run();
