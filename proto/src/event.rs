@@ -33,6 +33,14 @@ pub const SETTINGS_BUCKET: &str = "tandem";
 /// Key of the policies in the bucket. Its value is a text for `tandem_policy::Policies::with_text`.
 pub const POLICIES_KEY: &str = "policies";
 
+/// Key-value bucket of the leases by which one of several storage-writers leads a chain.
+pub const LEAD_BUCKET: &str = "tandem_lead";
+
+/// Returns the key of the lease for the chain with this genesis block.
+pub fn lead_key(genesis: B256) -> String {
+    format!("{genesis:x}")
+}
+
 /// Change of the chain. The subject distinguishes the three kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChainEvent {

@@ -55,6 +55,8 @@ pub const LOGIN: [&str; 6] = [
 pub fn user(command: &str) -> &str {
     match command {
         "multiproof-worker" => "multiproof-workers",
+        // A follower may become one.
+        "follower" => "storage-writer",
         command => command,
     }
 }

@@ -92,6 +92,7 @@ impl Plan {
             scheme: if is_secure { "https" } else { "http" },
             nats: None,
             nats_passwords: None,
+            is_leased: args.node.settings()?.storage_writer.lead.is_leased(),
             taken: HashSet::new(),
             roles: Vec::new(),
         };
@@ -113,6 +114,8 @@ struct Planner<'a> {
     nats: Option<String>,
     /// Directory with the password of each user, if the NATS server is started here.
     nats_passwords: Option<PathBuf>,
+    /// Whether storage-writer and followers hold a lease in NATS.
+    is_leased: bool,
     taken: HashSet<u16>,
     roles: Vec<Role>,
 }
@@ -294,9 +297,12 @@ impl Planner<'_> {
         let service = self.program.find_subcommand(command).context("the command of a service")?;
         let mut arguments = vec![command.into()];
         arguments.extend(forwarded(service, self.matches, &[&OURS[..], but].concat()));
-        // A follower hears and says nothing on the bus; a tx-executor has nothing to tell, and no user
-        // there.
-        let uses_bus = !matches!(command, "follower" | "tx-executor");
+        // A follower uses the bus only for the lease of the lead; a tx-executor has nothing to tell,
+        // and no user there.
+        let uses_bus = match command {
+            "follower" => self.is_leased,
+            command => command != "tx-executor",
+        };
         if let Some(url) = self.nats.as_ref().filter(|_| uses_bus) {
             arguments.extend(["--nats".into(), url.into()]);
         }

@@ -16,6 +16,7 @@ mod geth_suites;
 mod history;
 mod hostile;
 mod lab;
+mod lease;
 mod neighbour;
 mod peers;
 mod pool_kills;

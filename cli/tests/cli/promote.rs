@@ -29,9 +29,12 @@ struct House {
 
 impl House {
     fn start(followers: &str) -> Self {
+        Self::start_with(TempDir::new().unwrap(), followers, &["--nats", "none"])
+    }
+
+    fn start_with(folder: TempDir, followers: &str, more: &[&str]) -> Self {
         let corpus = Corpus::demo();
-        let folder = TempDir::new().unwrap();
-        let more = ["--nats", "none", "--followers", followers];
+        let more = [more, &["--followers", followers]].concat();
         let six = Six::start(binary(), folder.path(), &corpus.genesis(), &more);
         let engine = six.endpoints.engine();
         Self { folder, six, engine, blocks: corpus.payloads().collect() }
@@ -200,4 +203,47 @@ async fn a_leader_that_lives_gives_way_only_when_told_and_for_good() {
     house.six.stop();
     verify(&house.data());
     verify(&house.data().join("followers/follower-1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_takes_the_lease_of_a_leader_that_died_with_its_data() {
+    let Some(server) = tandem_bus_tests::NatsServer::start() else { return };
+    let folder = TempDir::new().unwrap();
+    let settings = folder.path().join("lease.toml");
+    fs::write(&settings, "[storage_writer.lead]\nlease_ms = 1500\nmargin_ms = 200\n").unwrap();
+    let settings = settings.to_str().unwrap().to_owned();
+    let url = server.url();
+    let more = ["--nats", &url, "--config", &settings];
+    let mut house = House::start_with(folder, "2", &more);
+    let (count, fatal) = (house.blocks.len(), house.blocks.len() / 2);
+    for index in 0..fatal {
+        house.extend(index).await;
+    }
+    for follower in ["follower-1", "follower-2"] {
+        house.shows(follower, &house.blocks[fatal - 1]).await;
+    }
+    let refused = house.promote(&["--force"]);
+    assert!(text(&refused).contains("a lease decides"), "{}", text(&refused));
+    let died = Instant::now();
+    house.lose_the_leader();
+    house.extend(fatal).await;
+    let gap = died.elapsed();
+    eprintln!("VALID {gap:?} after the death");
+    assert!(gap < 2 * GAP_MAX, "{gap:?}");
+    for index in fatal + 1..count {
+        house.extend(index).await;
+    }
+    let last = house.blocks[count - 1].clone();
+    for process in ["executor", "follower-1", "follower-2"] {
+        house.shows(process, &last).await;
+    }
+    house.six.stop();
+    let log =
+        |name: &str| fs::read_to_string(house.data().join(format!("logs/{name}.log"))).unwrap();
+    let leads =
+        ["follower-1", "follower-2"].map(|name| log(name).contains("this storage-writer leads"));
+    assert_eq!(leads.iter().filter(|leads| **leads).count(), 1, "{leads:?}");
+    for follower in ["follower-1", "follower-2"] {
+        verify(&house.data().join("followers").join(follower));
+    }
 }

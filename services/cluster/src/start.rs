@@ -75,6 +75,18 @@ pub enum Error {
     /// The address of a service to call is invalid.
     #[error(transparent)]
     Endpoint(#[from] tandem_rpc::EndpointError),
+    /// The times of the lease of the lead are of no use.
+    #[error("`storage_writer.lead`: {0}")]
+    Lease(#[from] tandem_lease::SettingsError),
+    /// The number of copies of the lease is invalid.
+    #[error("invalid value {0} for `storage_writer.lead.replicas`; expected 1, 3 or 5")]
+    LeaseReplicas(usize),
+    /// A lease decides which storage-writer leads, and there is no NATS.
+    #[error(
+        "`storage_writer.lead.lease_ms` needs NATS: give its addresses with --nats, and run \
+         storage-writer in a process of its own"
+    )]
+    LeaseWithoutNats,
     /// The executor has no worker.
     #[error("an executor needs a worker: the address of one, or an event bus to hear of them")]
     NoWorker,
@@ -196,6 +208,9 @@ impl Cluster {
         let deps = tandem_storage_writer::Deps { on_persisted, fatal: fatal.clone() };
         if config.storage_writer.feed.is_published() {
             return Err(Error::FeedInNode);
+        }
+        if config.storage_writer.lead.is_leased() {
+            return Err(Error::LeaseWithoutNats);
         }
         let storage = open(config.storage_writer, deps)?;
         require_storage(&process, &storage);

@@ -1,4 +1,4 @@
-use crate::{Error, chain::Limits, feed_stream::FeedConfig};
+use crate::{Error, chain::Limits, feed_stream::FeedConfig, lead::LeadConfig};
 use serde::{Deserialize, Serialize};
 use std::{
     net::SocketAddr,
@@ -95,6 +95,8 @@ pub struct Config {
     pub grpc_addr: Option<SocketAddr>,
     /// Stream of NATS to which the feed is published.
     pub feed: FeedConfig,
+    /// Lease in NATS by which one of several storage-writers leads.
+    pub lead: LeadConfig,
     /// Tuning of the database.
     pub store: tandem_store::Options,
 }
@@ -126,6 +128,7 @@ impl Config {
             follows: false,
             grpc_addr: None,
             feed: FeedConfig::default(),
+            lead: LeadConfig::default(),
             store: tandem_store::Options::default(),
         }
     }

@@ -55,6 +55,7 @@ mod health;
 mod history;
 mod init;
 mod kept;
+mod lead;
 mod load;
 mod maintenance;
 mod meta;
@@ -87,6 +88,7 @@ pub use genesis::{Entry as GenesisEntry, GenesisFile, read as read_genesis};
 pub use init::{
     Initialized, Progress, has_database, init, init_copy, mark_as_copy, remove_database,
 };
+pub use lead::{LeadConfig, LeadLease};
 pub use maintenance::{compact_tables, copy_database, table_names, table_shapes};
 pub use metrics::describe_all as describe_metrics;
 pub use own_workers::OwnWorkers;

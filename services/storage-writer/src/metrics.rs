@@ -55,6 +55,12 @@ pub const READ_HISTORY_SECONDS: &str = "tandem_storage_writer_read_history_secon
 pub const EPOCHS_GRANTED: &str = "tandem_storage_writer_epochs_granted_total";
 /// Gauge: whether this storage-writer leads, so that executors may write: 1 or 0.
 pub const LEADS: &str = "tandem_storage_writer_leads";
+/// Gauge: 1 while this storage-writer holds the lease of the lead.
+pub const LEASE_HELD: &str = "tandem_storage_writer_lease_held";
+/// Counter: times that this storage-writer came to hold the lease of the lead.
+pub const LEASE_TAKEN: &str = "tandem_storage_writer_lease_taken_total";
+/// Counter: requests for the lease of the lead that NATS did not answer.
+pub const LEASE_FAILURES: &str = "tandem_storage_writer_lease_failures_total";
 /// Gauge: highest term that is known here.
 pub const TERM: &str = "tandem_storage_writer_term";
 /// Gauge: whether the record of the acknowledged writes was missing when the database was opened.
@@ -130,6 +136,19 @@ fn describe_stream() {
     describe_counter!(STREAM_ACKS_MISSED, Unit::Count, text);
     // Starts at zero, so that the first one shows as a rise.
     counter!(STREAM_ACKS_MISSED).increment(0);
+}
+
+/// Describes the metrics of the lease of the lead.
+pub fn describe_lease() {
+    describe_gauge!(LEASE_HELD, "1 while this storage-writer holds the lease of the lead");
+    let text = "times that this storage-writer came to hold the lease of the lead";
+    describe_counter!(LEASE_TAKEN, Unit::Count, text);
+    let text = "requests for the lease of the lead that NATS did not answer";
+    describe_counter!(LEASE_FAILURES, Unit::Count, text);
+    gauge!(LEASE_HELD).set(0.0);
+    // They start at zero, so that the first one shows as a rise.
+    counter!(LEASE_TAKEN).increment(0);
+    counter!(LEASE_FAILURES).increment(0);
 }
 
 /// Describes the metrics of a server.
@@ -227,4 +246,5 @@ pub fn publish(usage: &Usage) {
 pub fn describe_all() {
     describe();
     describe_server();
+    describe_lease();
 }

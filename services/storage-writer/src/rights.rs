@@ -82,20 +82,29 @@ impl Rights {
 }
 
 impl StorageWriter {
-    /// Makes this storage-writer lead, in a term above all that it has heard of. Every earlier epoch
-    /// is fenced off. Returns the term; nothing changes if it leads already.
+    /// Makes this storage-writer lead, in a term above all that it has heard of and not below `least`.
+    /// Every earlier epoch is fenced off. Returns the term; nothing changes if it leads already in
+    /// `least` or above.
     ///
     /// # Errors
     /// [`storage::Error::Store`]; [`storage::Error::Refused`] after the last term.
-    pub fn lead(&self) -> Result<Term> {
+    pub fn lead(&self, least: Term) -> Result<Term> {
+        let leads = |standing| match standing {
+            Standing::Leads(term) if term >= least => Some(term),
+            _ => None,
+        };
+        // A holder of a lease asks often, and must not wait for a write each time.
+        if let Some(term) = leads(*self.standing.borrow()) {
+            return Ok(term);
+        }
         // Waits for the write that is under way.
         let mut rights = self.rights.write();
-        if let Standing::Leads(term) = rights.standing() {
+        if let Some(term) = leads(rights.standing()) {
             return Ok(term);
         }
         let next = rights.term().max(rights.heard).next();
         let last = || storage::Error::Refused("there is no further term".to_owned());
-        let term = next.ok_or_else(last)?;
+        let term = next.ok_or_else(last)?.max(least);
         let grant = Grant::bare(term.floor());
         let mut batch = self.shared.store.batch();
         meta::put_grant(&mut batch, &grant)?;
@@ -108,6 +117,12 @@ impl StorageWriter {
         drop(rights);
         info!(term = term.0, "this storage-writer leads");
         Ok(term)
+    }
+
+    /// Returns the highest term that is known here.
+    pub fn known_term(&self) -> Term {
+        let rights = self.rights.read();
+        rights.term().max(rights.heard)
     }
 
     fn promotion(&self, term: Term) -> Result<Promotion> {
@@ -156,7 +171,7 @@ impl Leadership for StorageWriter {
                  stop the other one and use --force"
             ))),
             Standing::Follows | Standing::Superseded(_) => {
-                let term = self.lead()?;
+                let term = self.lead(Term::default())?;
                 self.promotion(term)
             }
         }

@@ -10,8 +10,8 @@ use std::{collections::BTreeSet, time::Duration};
 use tandem_bus::{Entry, MissingBucket};
 use tandem_bus_tests::{DEADLINE, NatsServer};
 use tandem_proto::event::{
-    BLOBS_VALIDATED, CHAIN_EXECUTED, CHAIN_HEAD, CHAIN_PERSISTED, PEERS_DISCOVERED, PEERS_TARGET,
-    POLICIES_KEY, SETTINGS_BUCKET, TRACES_SLOW, WORKERS_ALIVE,
+    BLOBS_VALIDATED, CHAIN_EXECUTED, CHAIN_HEAD, CHAIN_PERSISTED, LEAD_BUCKET, PEERS_DISCOVERED,
+    PEERS_TARGET, POLICIES_KEY, SETTINGS_BUCKET, TRACES_SLOW, WORKERS_ALIVE,
 };
 use tandem_proto::feed_log::FEED_ALIVE;
 use tokio::{task::block_in_place, time::timeout};
@@ -61,11 +61,19 @@ const FEED: [&str; 4] = [
     "$JS.API.STREAM.MSG.GET.tandem_feed",
 ];
 
+/// Subjects that the lease of the lead needs.
+const LEAD: [&str; 4] = [
+    "$JS.API.STREAM.INFO.KV_tandem_lead",
+    "$JS.API.STREAM.CREATE.KV_tandem_lead",
+    "$JS.API.DIRECT.GET.KV_tandem_lead.$KV.tandem_lead.0123",
+    "$KV.tandem_lead.0123",
+];
+
 /// Users of the stream of blocks.
 const FEED_USERS: [&str; 2] = ["storage-writer", "follower"];
 
 /// Subjects that could do harm: they make the server publish events or delete stored values.
-const HARM: [&str; 7] = [
+const HARM: [&str; 10] = [
     "$JS.API.CONSUMER.CREATE.KV_tandem.any.$KV.tandem.policies",
     "$JS.API.CONSUMER.DURABLE.CREATE.KV_tandem.any",
     "$JS.API.STREAM.DELETE.KV_tandem",
@@ -73,6 +81,9 @@ const HARM: [&str; 7] = [
     "$JS.API.CONSUMER.CREATE.tandem_feed.any",
     "$JS.API.STREAM.DELETE.tandem_feed",
     "$JS.API.STREAM.PURGE.tandem_feed",
+    "$JS.API.CONSUMER.CREATE.KV_tandem_lead.any",
+    "$JS.API.STREAM.DELETE.KV_tandem_lead",
+    "$JS.API.STREAM.PURGE.KV_tandem_lead",
 ];
 
 /// User, subjects it publishes, subjects it receives: the table in docs/ARCHITECTURE.md.
@@ -91,7 +102,19 @@ const USERS: [(&str, &[&str], &[&str]); 10] = [
     ("worker-w1", &[W1_ALIVE, READ[0], READ[1]], &[CHAIN_PERSISTED, TRACES_SLOW, POLICIES]),
     (
         "storage-writer",
-        &[CHAIN_PERSISTED, FEED_ALIVE, BLOCKS, FEED[0], FEED[2], FEED[3]],
+        &[
+            CHAIN_PERSISTED,
+            FEED_ALIVE,
+            BLOCKS,
+            FEED[0],
+            FEED[2],
+            FEED[3],
+            MAKE[0],
+            LEAD[0],
+            LEAD[1],
+            LEAD[2],
+            LEAD[3],
+        ],
         &[TRACES_SLOW],
     ),
     // From the example in the file.
@@ -131,7 +154,7 @@ async fn everyone_publishes_what_is_his_to_say_and_nothing_else() {
     heard_until_last(&operator, "ready", &mut all).await;
     for (user, publishes, _) in USERS {
         let publisher = client(&server, user).await;
-        let api = READ.into_iter().chain(HARM).chain(MAKE).chain(FEED);
+        let api = READ.into_iter().chain(HARM).chain(MAKE).chain(FEED).chain(LEAD);
         for subject in SUBJECTS.into_iter().chain(["other", POLICIES]).chain(api) {
             publisher.publish(subject, "said".into()).await.unwrap();
         }
@@ -284,4 +307,23 @@ async fn the_executor_makes_the_bucket_of_live_settings_and_people_fill_it() {
             assert_eq!(entry, Entry::Value(want.into()), "it hears of what it set itself");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn storage_writers_share_a_lease_that_no_other_service_touches() {
+    let Some(server) = start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let bus = |user| connect_with(&server, &login(&folder, user, user));
+    let buses = ["storage-writer", "storage-writer", "executor"].map(bus);
+    buses.iter().for_each(|bus| connected(bus, true));
+    let mut keys = buses.map(|bus| bus.compared_key(LEAD_BUCKET, "0123".to_owned(), 1).unwrap());
+    let [leader, follower, executor] = &mut keys;
+    assert_eq!(leader.read(DEADLINE).await, Ok((0, None)));
+    let revision = leader.replace(0, "leader".to_owned(), DEADLINE).await.unwrap().unwrap();
+    assert_eq!(follower.replace(0, "follower".to_owned(), DEADLINE).await, Ok(None));
+    assert_eq!(follower.read(DEADLINE).await, Ok((revision, Some("leader".to_owned()))));
+    let short = Duration::from_millis(500);
+    assert!(executor.read(short).await.is_err());
+    assert!(executor.replace(revision, "executor".to_owned(), short).await.is_err());
+    assert_eq!(leader.read(DEADLINE).await, Ok((revision, Some("leader".to_owned()))));
 }

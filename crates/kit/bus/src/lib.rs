@@ -51,8 +51,8 @@ pub use fanout::Subscription;
 pub use message::{Message, subject_token};
 pub use metrics::describe as describe_metrics;
 pub use nats::{
-    Entry, Error, Log, LogBounds, LogError, LogMessage, LogOptions, MissingBucket, NotSet,
-    OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX, WatchedKey,
+    ComparedKey, Entry, Error, Log, LogBounds, LogError, LogMessage, LogOptions, MissingBucket,
+    NotSet, OUTBOX_BYTES, OUTBOX_MESSAGES, Options, VALUE_BYTES_MAX, WatchedKey,
 };
 pub use stats::Stats;
 
@@ -217,6 +217,17 @@ impl Bus {
             Some(nats) => nats.find_log(name, subject).await,
             None => Err(LogError::NoConnection),
         }
+    }
+
+    /// Returns a key of a key-value bucket that is changed by compare-and-set. The bucket is made with this
+    /// number of copies (1, 3 or 5) if it is missing. `None` on a bus of one process.
+    pub fn compared_key(
+        &self,
+        bucket: &'static str,
+        key: String,
+        replicas: usize,
+    ) -> Option<ComparedKey> {
+        Some(self.inner.nats.as_ref()?.compared_key(bucket, key, replicas))
     }
 
     /// Returns whether other processes share the bus: never on a bus of one process.

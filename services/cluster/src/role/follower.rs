@@ -5,6 +5,7 @@ use super::{
     Process,
     executor::{Access, http_router_of},
     from_snapshot::restore_first,
+    lead::{follow_lease, lease_settings},
     promotion::{Candidate, follow_promotion},
     require_storage,
     services::{blocking, server},
@@ -53,7 +54,8 @@ const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Tls`], [`Error::StorageWriter`],
 /// [`Error::Executor`]; [`Error::Snapshot`]; [`Error::Storage`] when there is no database and no
-/// leader answers, or the copy was promoted and has no address for calls; [`Error::NoNats`].
+/// leader answers, or the copy was promoted and has no address for calls; [`Error::NoNats`];
+/// [`Error::Lease`], [`Error::LeaseReplicas`], [`Error::LeaseWithoutNats`].
 pub async fn follower(
     process: &mut Process,
     config: Config,
@@ -74,6 +76,9 @@ pub async fn follower(
     if leaders.iter().any(|leader| leader == JETSTREAM) && !process.bus().is_shared() {
         return Err(Error::NoNats);
     }
+    let lead = config.storage_writer.lead.clone();
+    // A follower that takes no calls cannot lead.
+    let lease = lease_settings(&lead)?.filter(|_| grpc.is_some());
     config.storage_writer.history_blocks = config.follower.history_blocks;
     let proof = process.identify(access::FOLLOWER, &config.tls)?;
     let listener = process.listen("http", http).await?;
@@ -142,14 +147,17 @@ pub async fn follower(
     };
     match calls {
         Some((listener, identity)) => {
-            let candidate = Candidate {
+            let candidate = Arc::new(Candidate {
                 storage: storage.clone(),
                 follower: follower.clone(),
                 leaders: clients.iter().map(|(_, client)| client.clone()).collect(),
                 lag_blocks_max: settings.lag_blocks_max,
+                started: Instant::now(),
+                lease,
                 fatal: process.fatal().clone(),
-            };
-            let server = server(&storage, identity).led_by(Arc::new(candidate));
+            });
+            let right = follow_lease(process, &lead, &candidate)?;
+            let server = server(&storage, identity, candidate, right);
             process.serve(server.serve(listener, process.stopping().clone()));
             let urls: Vec<_> = clients.iter().map(|(url, _)| url.clone()).collect();
             follow_promotion(process, &storage, &replica, &urls, &proof);

@@ -20,6 +20,7 @@ mod discovery;
 mod executor;
 mod follower;
 mod from_snapshot;
+mod lead;
 mod peer_sessions;
 mod process;
 mod promotion;

@@ -1,10 +1,14 @@
-//! Promotion of a follower: it stops following, and its database becomes that of the leading
-//! storage-writer, in the same process and at the same address.
+//! Promotion of a follower, by hand or by lease: it stops following, and its database becomes that of the
+//! leading storage-writer, in the same process and at the same address.
 
 use super::Process;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tandem_executor::Replica;
 use tandem_follower::Follower;
+use tandem_lease::{Settings, Wish};
 use tandem_proto::{
     feed::FeedReads,
     storage::{BaseReads, Error, Leadership, Promotion, Result, Standing, StateDownloads, Term},
@@ -24,6 +28,9 @@ use tracing::{debug, error, info, warn};
 /// Interval at which the storage-writers that were followed are told who leads.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
+/// Shortest time after its start in which a follower that has heard no leader takes no lease.
+const COLD_START_MIN: Duration = Duration::from_secs(10);
+
 /// Longest wait for one of them to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
@@ -39,18 +46,74 @@ pub struct Candidate {
     pub leaders: Vec<Arc<Client>>,
     /// Blocks that it may lack of its leader's head.
     pub lag_blocks_max: u64,
+    /// Start of the process.
+    pub started: Instant,
+    /// Times of the lease that decides which storage-writer leads, `None` without a lease.
+    pub lease: Option<Settings>,
     /// Cancelled when the process cannot go on.
     pub fatal: CancellationToken,
 }
 
 impl Candidate {
+    /// Returns what this storage-writer wants of the lease.
+    pub fn wish(&self) -> Wish {
+        let standing = *self.standing().borrow();
+        let (takes_over, Term(known_term)) = match standing {
+            Standing::Leads(term) => (true, term),
+            Standing::Superseded(term) => (false, term),
+            Standing::Follows => (self.may_take_over(), self.storage.known_term()),
+        };
+        Wish { takes_over, begins: standing.leads(), known_term }
+    }
+
+    /// Returns whether the follower has all that a leader needs.
+    fn may_take_over(&self) -> bool {
+        let (Some(follower), Some(lease)) = (&self.follower, &self.lease) else { return false };
+        // If all processes start at the same time, the one that led before goes first.
+        let cold_start = COLD_START_MIN.max(2 * lease.waits());
+        let has_waited =
+            follower.status().lag_blocks().is_some() || self.started.elapsed() >= cold_start;
+        has_waited
+            && matches!(self.storage.download_progress(), Ok(None))
+            && self.check(follower).is_ok()
+    }
+
+    /// Returns whether another storage-writer leads in a later term, and this one does not follow.
+    pub fn is_superseded(&self) -> bool {
+        matches!(*self.standing().borrow(), Standing::Superseded(_))
+    }
+
+    /// Takes note of the term of the lease's holder. A storage-writer that leads in this term itself held
+    /// the lease in an earlier process.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub fn hear_holder(&self, term: Term) -> Result<Term> {
+        match *self.standing().borrow() {
+            Standing::Leads(own) if own >= term => Ok(own),
+            _ => self.storage.hear_term(term),
+        }
+    }
+
+    /// Ends the following, if this one follows, and leads in this term or a later one.
+    ///
+    /// # Errors
+    /// [`Error::Store`]; [`Error::Refused`] after the last term.
+    pub fn lead(&self, least: Term) -> Result<Term> {
+        let follows = *self.standing().borrow() == Standing::Follows;
+        if let Some(follower) = self.follower.as_ref().filter(|_| follows) {
+            // Calls that wait for a lost leader end, then the block that is being stored.
+            self.leaders.iter().for_each(|leader| leader.stop());
+            follower.stop();
+        }
+        self.storage.lead(least)
+    }
+
     /// Returns an error with the reason why a promotion would lose what a leader has.
     fn check(&self, follower: &Follower) -> Result<()> {
         let status = follower.status();
         let at = self.storage.checkpoint()?;
-        let reason = if status.is_led() {
-            "its leader is in reach: stop it first".to_owned()
-        } else if at.forkchoice.head == at.genesis {
+        let reason = if at.forkchoice.head == at.genesis {
             "it has no block except genesis".to_owned()
         } else {
             match status.lag_blocks() {
@@ -74,6 +137,11 @@ impl Leadership for Candidate {
     }
 
     fn promote(&self, force: bool) -> Result<Promotion> {
+        if self.lease.is_some() {
+            let text = "a lease decides which storage-writer leads (`storage_writer.lead`): stop \
+                        the one that holds it";
+            return Err(Error::Refused(text.to_owned()));
+        }
         let follows = *self.standing().borrow() == Standing::Follows;
         let Some(follower) = self.follower.as_ref().filter(|_| follows) else {
             return self.storage.promote(force);
@@ -83,12 +151,13 @@ impl Leadership for Candidate {
             return Err(Error::Refused(text));
         }
         if !force {
+            if follower.status().is_led() {
+                let text = "its leader is in reach: stop it first, or use --force".to_owned();
+                return Err(Error::Refused(text));
+            }
             self.check(follower)?;
         }
-        // Calls that wait for a lost leader end, then the block that is being stored.
-        self.leaders.iter().for_each(|leader| leader.stop());
-        follower.stop();
-        let promoted = self.storage.promote(force);
+        let promoted = self.lead(Term::default()).and_then(|_| self.storage.promote(force));
         if promoted.is_err() {
             // Nothing follows any more; the next start does.
             self.fatal.cancel();

@@ -1,19 +1,24 @@
 //! Runs the services that call no other service.
 
-use super::Process;
+use super::{
+    Process,
+    lead::{follow_lease, lease_settings},
+    promotion::Candidate,
+};
 use crate::{Config, Error, start::persisted};
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 use tandem_blob_validator::BlobValidator;
 use tandem_peer_table::PeerTable;
 use tandem_proto::{access, storage::Leadership};
 use tandem_rpc::Identity;
-use tandem_storage_writer::{FeedPublisher, StorageWriter, grpc::Server};
+use tandem_storage_writer::{FeedPublisher, LeadLease, StorageWriter, grpc::Server};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// Starts storage-writer on a data directory that was initialised, with its calls at `grpc`.
 ///
 /// # Errors
-/// [`Error::Listen`], [`Error::StorageWriter`], [`Error::Tls`].
+/// [`Error::Listen`], [`Error::StorageWriter`], [`Error::Tls`], [`Error::Lease`],
+/// [`Error::LeaseReplicas`], [`Error::LeaseWithoutNats`].
 pub async fn storage_writer(
     process: &mut Process,
     config: Config,
@@ -23,6 +28,8 @@ pub async fn storage_writer(
         process.listen_grpc("grpc", grpc, access::STORAGE_WRITER, &config.tls).await?;
     let on_persisted = persisted(process.bus().clone());
     let deps = tandem_storage_writer::Deps { on_persisted, fatal: process.fatal().clone() };
+    let lead = config.storage_writer.lead.clone();
+    let lease = lease_settings(&lead)?;
     let storage = blocking(|| Ok(StorageWriter::start(config.storage_writer, deps)?)).await?;
     require_storage(process, &storage);
     let published = FeedPublisher::start(&storage, process.bus(), &Handle::current())?;
@@ -30,7 +37,21 @@ pub async fn storage_writer(
     process
         .readiness()
         .require("the lead, which another storage-writer has", move || standing.borrow().leads());
-    let server = server(&storage, identity).led_by(storage.clone());
+    let candidate = Arc::new(Candidate {
+        storage: storage.clone(),
+        follower: None,
+        leaders: Vec::new(),
+        lag_blocks_max: 0,
+        started: Instant::now(),
+        lease,
+        fatal: process.fatal().clone(),
+    });
+    let right = follow_lease(process, &lead, &candidate)?;
+    if let Some(right) = &right {
+        let held = right.held();
+        process.readiness().require("the lease of the lead", move || *held.borrow());
+    }
+    let server = server(&storage, identity, candidate, right);
     process.serve(server.serve(listener, process.stopping().clone()));
     // Last handle: the database is flushed and marked as closed.
     process.at_end(move || {
@@ -41,13 +62,24 @@ pub async fn storage_writer(
     Ok(())
 }
 
-/// Returns the server of a storage-writer in a process of its own.
-pub(super) fn server(storage: &Arc<StorageWriter>, identity: Identity) -> Server {
-    Server::new(storage.clone())
+/// Returns the server of a storage-writer in a process of its own. With `right` it serves only under a
+/// lease.
+pub(super) fn server(
+    storage: &Arc<StorageWriter>,
+    identity: Identity,
+    candidate: Arc<Candidate>,
+    right: Option<Arc<LeadLease>>,
+) -> Server {
+    let server = Server::new(storage.clone())
         .feeding(storage.clone())
         .downloading(storage.clone())
         .checkpointing(storage.clone())
-        .offered_as(identity)
+        .led_by(candidate)
+        .offered_as(identity);
+    match right {
+        Some(right) => server.leased(right),
+        None => server,
+    }
 }
 
 /// Makes the process ready only while storage-writer can write. The health service of gRPC stays

@@ -41,6 +41,7 @@
 //! is never retried. Without a connection, or without an answer in time, a call fails with
 //! [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
 
+mod admission;
 mod call_scheduler;
 mod download;
 mod feed;

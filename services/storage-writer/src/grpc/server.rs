@@ -1,13 +1,14 @@
 //! gRPC server of storage-writer.
 
 use super::{
+    admission::Admission,
     call_scheduler::{CallScheduler, Lane, caller},
     download::download,
     feed::{ServedFeed, follow},
     lease_table::LeaseTable,
     streams::{Asked, Parts, parts},
 };
-use crate::{body::transaction_hashes, metrics as names};
+use crate::{body::transaction_hashes, lead::LeadLease, metrics as names};
 use std::{
     future::ready,
     io,
@@ -23,7 +24,7 @@ use tandem_proto::{
     snap::StateRequest,
     storage::{
         self, Block, BlockRecord, BlockRef, DatabaseCheckpoints, Epoch, Forkchoice, KeptBlock,
-        Leadership, PendingBlock, ReadState, Standing, StateDownloads, StorageApi, Term,
+        Leadership, PendingBlock, ReadState, StateDownloads, StorageApi, Term,
     },
     wire::{
         DESCRIPTORS,
@@ -34,11 +35,7 @@ use tandem_proto::{
     },
 };
 use tandem_rpc::{Host, Identity, Limits};
-use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, watch},
-    task::spawn_blocking,
-};
+use tokio::{net::TcpListener, sync::Semaphore, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -56,6 +53,7 @@ pub struct Server {
     downloads: Option<Arc<dyn StateDownloads>>,
     checkpoints: Option<Arc<dyn DatabaseCheckpoints>>,
     leadership: Option<Arc<dyn Leadership>>,
+    lead_lease: Option<Arc<LeadLease>>,
     /// Whether callers may get the right to write.
     writes: bool,
     identity: Identity,
@@ -73,6 +71,7 @@ impl Server {
             downloads: None,
             checkpoints: None,
             leadership: None,
+            lead_lease: None,
             writes: true,
             identity,
             unread_max: UNREAD_MAX,
@@ -111,6 +110,12 @@ impl Server {
         Self { leadership: Some(leadership), ..self }
     }
 
+    /// Serves and takes writes only under this lease.
+    #[must_use]
+    pub fn leased(self, lease: Arc<LeadLease>) -> Self {
+        Self { lead_lease: Some(lease), ..self }
+    }
+
     /// Refuses all writes and grants: the executor is in the server's own process.
     #[must_use]
     pub fn without_writes(self) -> Self {
@@ -136,7 +141,10 @@ impl Server {
             .as_ref()
             .filter(|_| readers_max > 0)
             .map(|feed| ServedFeed { feed: Arc::downgrade(feed), stop: stop.clone() });
-        let standing = self.leadership.as_ref().map(|leadership| leadership.standing());
+        let admission = Admission {
+            standing: self.leadership.as_ref().map(|leadership| leadership.standing()),
+            lease: self.lead_lease.clone(),
+        };
         let service = StorageWriterServer::new(Service {
             lanes: Arc::new(CallScheduler::new(&self.api, self.unread_max)),
             lease: Arc::new(lease),
@@ -144,7 +152,7 @@ impl Server {
             downloads: self.downloads.as_ref().map(Arc::downgrade),
             checkpoints: self.checkpoints.as_ref().map(Arc::downgrade),
             leadership: self.leadership.as_ref().map(Arc::downgrade),
-            standing: standing.clone(),
+            admission: admission.clone(),
             writes: self.writes,
             readers: Arc::new(Semaphore::new(readers_max)),
         })
@@ -159,11 +167,12 @@ impl Server {
             ready: ready(()),
             ended: CancellationToken::new(),
         };
-        let result = match standing {
-            Some(standing) => {
+        let result = match (admission.lease, admission.standing) {
+            (Some(lease), _) => host.serve_while(listener, stop, lease.held(), |held| *held).await,
+            (None, Some(standing)) => {
                 host.serve_while(listener, stop, standing, |standing| standing.leads()).await
             }
-            None => host.serve(listener, stop).await,
+            (None, None) => host.serve(listener, stop).await,
         };
         // The last handle of a storage-writer waits for its thread.
         let handles = (self.api, self.feed, self.downloads, self.checkpoints, self.leadership);
@@ -184,8 +193,7 @@ struct Service {
     checkpoints: Option<Weak<dyn DatabaseCheckpoints>>,
     /// Calls about who leads, `None` if the server always serves.
     leadership: Option<Weak<dyn Leadership>>,
-    /// Role of the storage-writer.
-    standing: Option<watch::Receiver<Standing>>,
+    admission: Admission,
     /// Whether callers may get the right to write.
     writes: bool,
     /// Places of the feed's readers.
@@ -205,18 +213,20 @@ impl Service {
             let text = "the executor of this process alone writes".to_owned();
             return Err(storage::Error::Refused(text).into());
         }
-        if matches!(lane, Lane::Write | Lane::Grant) {
-            self.admit()?;
+        if !matches!(lane, Lane::Write | Lane::Grant) {
+            return Ok(Response::new(self.lanes.run(lane, request, call).await?));
         }
+        self.admission.admit_writer()?;
+        let admission = self.admission.clone();
+        let call = move |api: &dyn StorageApi, wire| {
+            // The call may have waited in its lane.
+            admission.confirm()?;
+            let answer = call(api, wire)?;
+            // The lease may have ended during the write, and another storage-writer may lead.
+            admission.confirm()?;
+            Ok(answer)
+        };
         Ok(Response::new(self.lanes.run(lane, request, call).await?))
-    }
-
-    /// Refuses what only a leader does.
-    fn admit(&self) -> Result<(), Status> {
-        match &self.standing {
-            Some(standing) => Ok(standing.borrow().admit()?),
-            None => Ok(()),
-        }
     }
 
     /// Makes a call about who leads.
@@ -520,6 +530,7 @@ impl generated::StorageWriter for Service {
             let text = "this storage-writer takes no downloaded state".to_owned();
             return Err(storage::Error::Refused(text).into());
         };
+        self.admission.confirm()?;
         download(downloads, &self.lanes, request).await
     }
 
@@ -568,7 +579,7 @@ impl generated::StorageWriter for Service {
     }
 
     async fn follow(&self, request: Request<v1::FollowRequest>) -> Answer<Self::FollowStream> {
-        self.admit()?;
+        self.admission.admit_reader()?;
         let Some(feed) = self.feed.clone() else {
             let text = "the feed is off (`storage_writer.feed_readers_max`)".to_owned();
             return Err(storage::Error::Refused(text).into());

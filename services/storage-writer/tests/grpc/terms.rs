@@ -131,11 +131,14 @@ fn no_epoch_of_a_term_can_be_guessed_before_one_is_granted() {
     assert_eq!(writer.hear_term(Term(4)), Ok(Term(4)), "that of its leader");
     assert_eq!(writer.hear_term(Term(3)), Ok(Term(4)), "an older leader");
     assert_eq!(writer.keep_epoch(own), Ok(()), "it goes on to write its copy");
-    assert_eq!(writer.lead(), Ok(Term(5)));
+    assert_eq!(writer.lead(Term(3)), Ok(Term(5)), "above what it has heard of");
     assert!(matches!(writer.keep_epoch(own), Err(Error::Fenced { .. })));
     let guessed = Epoch::numbered(Term(5).floor());
     assert!(matches!(writer.keep_epoch(guessed), Err(Error::Fenced { .. })));
     let two = writer.hear_term(Term(5)).unwrap_err().to_string();
     assert!(two.contains("two storage-writers lead in term 5"), "{two}");
     assert_eq!(*writer.standing().borrow(), Standing::Leads(Term(5)));
+    assert_eq!(writer.lead(Term(4)), Ok(Term(5)), "it leads already");
+    assert_eq!(writer.lead(Term(9)), Ok(Term(9)), "its lease has a later term");
+    assert_eq!((writer.known_term(), writer.hear_term(Term(8))), (Term(9), Ok(Term(9))));
 }

@@ -1,6 +1,7 @@
 //! The bus over NATS: one connection, kept for ever by the client library, and the tasks around it.
 //! It wraps `async-nats`.
 
+mod compare;
 mod credentials;
 mod error;
 mod events;
@@ -31,6 +32,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info};
 
+pub use compare::ComparedKey;
 pub use error::Error;
 pub use log::{Log, LogBounds, LogError, LogMessage, LogOptions};
 pub use watch::{Entry, MissingBucket, NotSet, VALUE_BYTES_MAX, WatchedKey};
@@ -212,6 +214,10 @@ impl Nats {
 
     pub async fn find_log(&self, name: &'static str, subject: String) -> Result<Log, LogError> {
         log::find(&self.client, name, subject).await
+    }
+
+    pub fn compared_key(&self, bucket: &'static str, key: String, replicas: usize) -> ComparedKey {
+        ComparedKey::new(self.client.clone(), bucket, key, replicas)
     }
 
     pub fn is_connected(&self) -> bool {

@@ -1,0 +1,64 @@
+//! Calls that a server admits, by the role of its storage-writer and by its lease.
+
+use crate::lead::LeadLease;
+use std::sync::Arc;
+use tandem_proto::storage::{Result, Standing};
+use tokio::sync::watch;
+
+/// Right of a server's storage-writer to lead.
+#[derive(Clone, Default)]
+pub struct Admission {
+    /// Role of the storage-writer, `None` if it always leads.
+    pub standing: Option<watch::Receiver<Standing>>,
+    /// Lease without which nothing is written, `None` if there is none.
+    pub lease: Option<Arc<LeadLease>>,
+}
+
+impl Admission {
+    /// Refuses followers where another storage-writer leads.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
+    pub fn admit_reader(&self) -> Result<()> {
+        self.standing.as_ref().map_or(Ok(()), |standing| standing.borrow().admit())
+    }
+
+    /// Refuses writes and grants where another storage-writer leads, or may lead.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
+    pub fn admit_writer(&self) -> Result<()> {
+        self.admit_reader()?;
+        self.confirm()
+    }
+
+    /// Refuses the answer to a write if the lease ended before the answer: another storage-writer may lead
+    /// now.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
+    pub fn confirm(&self) -> Result<()> {
+        self.lease.as_ref().map_or(Ok(()), |lease| lease.admit())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+    use tandem_proto::storage::Term;
+
+    #[test]
+    fn a_leader_writes_under_its_lease_and_is_followed_without_it() {
+        let (role, standing) = watch::channel(Standing::Leads(Term(1)));
+        let lease = Arc::<LeadLease>::default();
+        let admission = Admission { standing: Some(standing), lease: Some(lease.clone()) };
+        assert!(admission.admit_writer().is_err() && admission.confirm().is_err());
+        assert!(admission.admit_reader().is_ok());
+        lease.hold_until(Instant::now() + Duration::from_secs(3600));
+        assert!(admission.admit_writer().is_ok() && admission.confirm().is_ok());
+        role.send_replace(Standing::Superseded(Term(2)));
+        assert!(admission.admit_writer().is_err() && admission.admit_reader().is_err());
+        assert_eq!(Admission::default().admit_writer(), Ok(()));
+    }
+}
