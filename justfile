@@ -55,6 +55,11 @@ sizes CORPUS="corpora/demo" *ARGS: build
 devnet *ARGS: build
     {{ target }}/release/tandem devnet {{ ARGS }}
 
+# Run a network with a real consensus client, Lodestar 1.5.1 from its packages, by the rules of Paris and
+# Shanghai, until so many epochs are final (docs/devnet.md); no part of `check`, as the packages are 320 MB
+lodestar EPOCHS="20" SLOT_SECONDS="2" RATE="300": build
+    tools/lodestar/run {{ target }}/release/tandem {{ EPOCHS }} {{ SLOT_SECONDS }} {{ RATE }}
+
 # Run all tests
 test *ARGS:
     cargo test --release --locked --workspace {{ ARGS }}
