@@ -248,6 +248,11 @@ quiet MINUTES="12" NODES="12": build
 soak:
     cargo bench --locked --workspace --bench soak --bench blob_soak
 
+# Send the pool ten million hostile transactions: its memory must stay within its settings (four minutes)
+hostile-transactions COUNT="10000000":
+    TANDEM_POOL_TRANSACTIONS={{ COUNT }} cargo test --release --locked --workspace \
+        --test hostile_transactions -- --nocapture
+
 # Fuzz one target, guided by coverage; what is new goes to its corpus folder (docs/fuzzing.md)
 fuzz TARGET SECONDS="60" *ARGS: fuzz-build
     #!/usr/bin/env bash
