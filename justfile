@@ -55,6 +55,11 @@ sizes CORPUS="corpora/demo" *ARGS: build
 devnet *ARGS: build
     {{ target }}/release/tandem devnet {{ ARGS }}
 
+# Run a network with a real consensus client, Lodestar 1.5.1 from its packages, by the rules of Paris and
+# Shanghai, until so many epochs are final (docs/devnet.md); no part of `check`, as the packages are 320 MB
+lodestar EPOCHS="20" SLOT_SECONDS="2" RATE="300": build
+    tools/lodestar/run {{ target }}/release/tandem {{ EPOCHS }} {{ SLOT_SECONDS }} {{ RATE }}
+
 # Run all tests
 test *ARGS:
     cargo test --release --locked --workspace {{ ARGS }}
@@ -242,6 +247,11 @@ quiet MINUTES="12" NODES="12": build
 # Memory over 20,000 blocks, and over a million sidecars, must stay flat
 soak:
     cargo bench --locked --workspace --bench soak --bench blob_soak
+
+# Send the pool ten million hostile transactions: its memory must stay within its settings (four minutes)
+hostile-transactions COUNT="10000000":
+    TANDEM_POOL_TRANSACTIONS={{ COUNT }} cargo test --release --locked --workspace \
+        --test hostile_transactions -- --nocapture
 
 # Fuzz one target, guided by coverage; what is new goes to its corpus folder (docs/fuzzing.md)
 fuzz TARGET SECONDS="60" *ARGS: fuzz-build

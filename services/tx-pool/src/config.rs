@@ -2,6 +2,10 @@ use crate::pool::{Limits, ShelfLimits};
 use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, time::Duration};
 
+/// Slots of the largest transaction: 128 KiB with 4,854 authorizations of 27 bytes, the shortest, and
+/// 96 bytes for the account of each.
+const LARGEST_SLOTS: usize = 19;
+
 /// Limits of the pool. The defaults for transactions without blobs are go-ethereum's.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -9,7 +13,8 @@ pub struct Config {
     /// Data directory; the journal is the file `transactions.journal` in it. Empty for no journal.
     #[serde(skip)]
     pub datadir: PathBuf,
-    /// Slots of 32 KiB for transactions without blobs.
+    /// Slots of 32 KiB for transactions without blobs. An account whose code a transaction sets takes
+    /// 96 bytes of them besides the transaction.
     pub slots_max: usize,
     /// Number of transactions without blobs that wait for an earlier nonce.
     pub queued_max: usize,
@@ -74,11 +79,11 @@ impl Default for Config {
 
 impl Config {
     /// Returns the limits of the pool. Each admits at least one transaction.
-    pub(crate) fn limits(&self) -> Limits {
+    pub fn limits(&self) -> Limits {
         let seconds = Duration::from_secs;
         Limits {
             plain: ShelfLimits {
-                units_max: self.slots_max.max(4),
+                units_max: self.slots_max.max(LARGEST_SLOTS),
                 queued_max: self.queued_max,
                 sender_queued_max: self.sender_queued_max,
                 sender_guaranteed: self.sender_guaranteed,

@@ -60,6 +60,8 @@ pub fn authorities(transaction: &Transaction) -> Vec<Address> {
     let mut found: Vec<_> = list.iter().filter_map(|it| it.recover_authority().ok()).collect();
     found.sort_unstable();
     found.dedup();
+    // A pool keeps the list, and many authorizations may name one account.
+    found.shrink_to_fit();
     found
 }
 

@@ -21,14 +21,19 @@ pub use shelf::ShelfLimits;
 pub use transaction::{Pooled, SidecarRef};
 
 use shelf::{Removed, Shelf};
-use std::{collections::HashMap, iter, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    iter,
+    sync::Arc,
+    time::Duration,
+};
 use tandem_admission::{Code, Market, Rank, SenderAccount};
 use tandem_primitives::{Address, B256};
 
 /// Limits of the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Transactions without blobs; units are slots of 32 KiB.
+    /// Transactions without blobs; units are slots of 32 KiB ([`Pooled::units`]).
     pub plain: ShelfLimits,
     /// Transactions with blobs; units are bytes, blobs included.
     pub blobs: ShelfLimits,
@@ -80,8 +85,9 @@ pub struct Pool {
     plain: Shelf,
     blobs: Shelf,
     by_hash: HashMap<B256, Arc<Pooled>>,
-    /// Number of pooled transactions that set each account's code.
-    authorities: HashMap<Address, usize>,
+    /// Number of pooled transactions that set each account's code. There may be a million; a tree
+    /// gives the memory of each back as it goes.
+    authorities: BTreeMap<Address, usize>,
     places: u64,
     /// Number of changes so far.
     version: u64,
@@ -96,7 +102,7 @@ impl Pool {
             plain: Shelf::new(limits.plain),
             blobs: Shelf::new(limits.blobs),
             by_hash: HashMap::new(),
-            authorities: HashMap::new(),
+            authorities: BTreeMap::new(),
             places: 0,
             version: 0,
         }

@@ -6,6 +6,10 @@ use tandem_primitives::{Address, B256, Bytes, U256};
 /// Bytes of a transaction that count as one slot.
 const SLOT_BYTES: usize = 32 << 10;
 
+/// Bytes that the pool needs, at most, for an account whose code a transaction sets: its place in
+/// the transaction's list, and in the count over all transactions.
+const AUTHORITY_BYTES: usize = 96;
+
 /// Approximate bytes of a transaction with blobs besides its content.
 const ENTRY_BYTES: usize = 512;
 
@@ -81,7 +85,10 @@ impl Pooled {
                 let hashes = sidecar.versioned_hashes.len() * size_of::<B256>();
                 ENTRY_BYTES + self.raw.len() + hashes + sidecar.bytes
             }
-            None => self.raw.len().div_ceil(SLOT_BYTES).max(1),
+            None => {
+                let authorities = self.authorities.len() * AUTHORITY_BYTES;
+                (self.raw.len() + authorities).div_ceil(SLOT_BYTES).max(1)
+            }
         }
     }
 }

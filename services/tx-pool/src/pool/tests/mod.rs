@@ -216,6 +216,16 @@ fn a_head_uses_nonces_and_drops_what_cannot_be_paid() {
     assert_eq!(gone.iter().map(|tx| tx.nonce).collect::<Vec<_>>(), [4], "only what waits");
 }
 
+#[test]
+fn accounts_whose_code_is_set_take_room() {
+    let with = |count: usize| {
+        let authorities = (0..count).map(|index| sender(index as u8)).collect();
+        Pooled { authorities, ..Pooled::clone(&Draft::plain(1, 0, 5).tx()) }.units()
+    };
+    // The transaction itself is one byte.
+    assert_eq!([0, 1, 341, 342, 1_424].map(with), [1, 1, 1, 2, 5]);
+}
+
 #[derive(Clone, Debug)]
 enum Operation {
     Add(Draft),
