@@ -69,17 +69,13 @@ pub struct ParentValues {
     pub last: bool,
 }
 
-/// Transaction to execute.
+/// Transaction to execute. Who executes it recovers its signers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RangeTransaction {
     /// Position in the block.
     pub index: u32,
     /// EIP-2718 form.
     pub bytes: Bytes,
-    /// Sender.
-    pub sender: Address,
-    /// Signers of its authorizations (EIP-7702), `None` for an invalid signature.
-    pub authorities: Vec<Option<Address>>,
 }
 
 /// Command to a tx-executor.
@@ -167,7 +163,7 @@ pub struct TxOutcome {
 pub struct TxResult {
     /// Position in the block.
     pub index: u32,
-    /// Time that the execution took.
+    /// Time that the execution took, with the recovery of the signers.
     pub took: Duration,
     /// Outcome, `None` if the transaction was not executed.
     pub outcome: Option<TxOutcome>,

@@ -2,9 +2,7 @@
 
 use super::{
     error::{At, ConvertError, Reason},
-    field::{
-        at_most, count, hash, hash_bytes, items, length, nested, range, required, size, total,
-    },
+    field::{at_most, count, hash, hash_bytes, length, nested, range, required, size, total},
     state::{account_list, accounts, codes, number_list, numbers},
 };
 use crate::{
@@ -157,21 +155,16 @@ impl TryFrom<v1::Values> for ParentValues {
 
 impl From<Vec<RangeTransaction>> for v1::Range {
     fn from(transactions: Vec<RangeTransaction>) -> Self {
+        let mut bytes = Vec::with_capacity(
+            transactions.iter().map(|transaction| transaction.bytes.len()).sum(),
+        );
         let mut wire = Self::default();
-        let (mut bytes, mut senders, mut authorities) = (Vec::new(), Vec::new(), Vec::new());
-        for transaction in transactions {
-            wire.indices.push(transaction.index);
-            wire.sizes.push(size(transaction.bytes.len()));
-            bytes.extend_from_slice(&transaction.bytes);
-            senders.extend_from_slice(transaction.sender.as_slice());
-            wire.authority_counts.push(size(transaction.authorities.len()));
-            for authority in transaction.authorities {
-                // No key has the address zero.
-                authorities.extend_from_slice(authority.unwrap_or_default().as_slice());
-            }
+        for RangeTransaction { index, bytes: own } in transactions {
+            wire.indices.push(index);
+            wire.sizes.push(size(own.len()));
+            bytes.extend_from_slice(&own);
         }
-        (wire.transactions, wire.senders) = (bytes.into(), senders.into());
-        Self { authorities: authorities.into(), ..wire }
+        Self { transactions: bytes.into(), ..wire }
     }
 }
 
@@ -181,24 +174,12 @@ impl TryFrom<v1::Range> for Vec<RangeTransaction> {
     fn try_from(wire: v1::Range) -> Result<Self, ConvertError> {
         at_most(TX_RANGE_MAX, wire.indices.len()).at("indices")?;
         count(wire.indices.len() as u64, wire.sizes.len()).at("sizes")?;
-        count(wire.indices.len() as u64, wire.authority_counts.len()).at("authority_counts")?;
         length(total(&wire.sizes), wire.transactions.len()).at("transactions")?;
-        let senders = items::<20>(&wire.senders).at("senders")?;
-        count(wire.indices.len() as u64, senders.len()).at("senders")?;
-        let mut authorities = items::<20>(&wire.authorities).at("authorities")?;
-        count(total(&wire.authority_counts), authorities.len()).at("authorities")?;
         let mut rest = wire.transactions;
-        let rows = wire.indices.iter().zip(&wire.sizes).zip(senders).zip(&wire.authority_counts);
-        let transactions = rows.map(|(((&index, &size), sender), &authority_count)| {
-            let (own, behind) = authorities.split_at(authority_count as usize);
-            authorities = behind;
-            let own = own.iter().map(Address::from);
-            RangeTransaction {
-                index,
-                bytes: rest.split_to(size as usize).into(),
-                sender: Address::from(sender),
-                authorities: own.map(|at| Some(at).filter(|at| !at.is_zero())).collect(),
-            }
+        let rows = wire.indices.iter().zip(&wire.sizes);
+        let transactions = rows.map(|(&index, &size)| RangeTransaction {
+            index,
+            bytes: rest.split_to(size as usize).into(),
         });
         Ok(transactions.collect())
     }

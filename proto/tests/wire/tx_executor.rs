@@ -62,14 +62,9 @@ fn outcome() -> TxOutcome {
 }
 
 fn range() -> TxCommand {
-    let transaction = |index, bytes: &[u8], authorities| RangeTransaction {
-        index,
-        bytes: bytes.to_vec().into(),
-        sender: Address::repeat_byte(index as u8),
-        authorities,
-    };
-    let authorities = vec![Some(Address::repeat_byte(9)), None];
-    TxCommand::Range(vec![transaction(5, &[1, 2], authorities), transaction(1, &[3], Vec::new())])
+    let transaction =
+        |index, bytes: &[u8]| RangeTransaction { index, bytes: bytes.to_vec().into() };
+    TxCommand::Range(vec![transaction(5, &[1, 2]), transaction(1, &[3])])
 }
 
 #[test]
@@ -170,10 +165,7 @@ fn a_command_that_is_malformed_is_refused() {
     let Some(Command::Range(range)) = wire(range()) else { panic!() };
     for (field, changed) in [
         ("sizes", v1::Range { sizes: vec![1], ..range.clone() }),
-        ("senders", v1::Range { senders: vec![1].into(), ..range.clone() }),
         ("transactions", v1::Range { sizes: vec![u32::MAX; 2], ..range.clone() }),
-        ("authority_counts", v1::Range { authority_counts: vec![1], ..range.clone() }),
-        ("authorities", v1::Range { authority_counts: vec![u32::MAX; 2], ..range.clone() }),
         ("indices", v1::Range { indices: vec![0; 1_000], ..range.clone() }),
     ] {
         let text = text(Some(Command::Range(changed)));

@@ -42,6 +42,7 @@ pub struct Handle {
     prices: Arc<Prices>,
     builder: Builder,
     testing: bool,
+    has_tx_executors: bool,
 }
 
 /// Everything a [`Handle`] is made of.
@@ -68,6 +69,8 @@ pub struct Parts {
     pub transactions: Arc<OnceLock<Arc<dyn TxPoolApi>>>,
     /// Whether methods for tests are served.
     pub testing: bool,
+    /// Whether other machines may execute transactions of a block with a list.
+    pub has_tx_executors: bool,
 }
 
 impl Handle {
@@ -86,6 +89,7 @@ impl Handle {
             prices: Arc::default(),
             builder: parts.builder,
             testing: parts.testing,
+            has_tx_executors: parts.has_tx_executors,
         }
     }
 
@@ -171,6 +175,7 @@ impl Handle {
     ) -> Result<PayloadStatus, Error> {
         let (prefetcher, engine) = (self.prefetcher.clone(), self.engine.clone());
         let Policies { reads, access_lists, .. } = self.policies.load();
+        let has_tx_executors = self.has_tx_executors;
         let given = on_cpu("decode a payload", move || {
             let block =
                 info_span!("decode_payload").in_scope(|| Block::from_payload(payload, &sidecar))?;
@@ -180,9 +185,12 @@ impl Handle {
             let (shared, given) = (senders.share(), block.clone());
             let ask = |reply| Message::NewPayload { block: given, senders, reply };
             let status = engine.ask(ask);
-            shared.recover();
-            // The engine reads what a list names.
             let is_listed = Listed::is_wanted(&block, access_lists);
+            // The engine begins the recovery if no other machine executes transactions.
+            if !(is_listed && has_tx_executors) {
+                shared.recover();
+            }
+            // The engine reads what a list names.
             if reads != StateReads::OneByOne && !is_listed {
                 prefetcher.start(&block, shared);
             }

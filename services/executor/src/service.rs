@@ -35,6 +35,7 @@ impl Executor {
         let (pool_config, blobs, bus) = (config.clone(), deps.blobs.clone(), deps.bus.clone());
         let (mailbox, inbox) = mailbox("engine", config.mailbox_capacity);
         let (storage, own_proof) = (deps.storage.clone(), deps.own_proof.clone());
+        let has_tx_executors = !deps.tx_executors.is_empty();
         let prediction = Prediction::new(config.predict_reads);
         let (turn, built) = (Arc::<EngineTurn>::default(), Arc::<BuiltBlocks>::default());
         let (engine, chain) =
@@ -73,6 +74,7 @@ impl Executor {
             builder: builder.clone(),
             transactions,
             testing: pool_config.testing_methods,
+            has_tx_executors,
         });
         Ok(Arc::new(Self { mailbox, running, handle, builder }))
     }

@@ -207,8 +207,7 @@ mod tests {
     }
 
     fn range(session: u64, index: u32) -> TxRequest {
-        let (bytes, sender) = (Bytes::from_static(&[1]), Address::ZERO);
-        let transaction = RangeTransaction { index, bytes, sender, authorities: Vec::new() };
+        let transaction = RangeTransaction { index, bytes: Bytes::from_static(&[1]) };
         request(session, TxCommand::Range(vec![transaction]))
     }
 

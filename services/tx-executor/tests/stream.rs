@@ -117,12 +117,7 @@ fn last() -> TxCommand {
 }
 
 fn range(indices: std::ops::Range<u32>, bytes: &[u8]) -> TxCommand {
-    let transaction = |index| RangeTransaction {
-        index,
-        bytes: bytes.to_vec().into(),
-        sender: Address::ZERO,
-        authorities: Vec::new(),
-    };
+    let transaction = |index| RangeTransaction { index, bytes: bytes.to_vec().into() };
     TxCommand::Range(indices.map(transaction).collect())
 }
 

@@ -7,7 +7,7 @@
 //! sets another number.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{

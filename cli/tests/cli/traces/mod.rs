@@ -240,7 +240,9 @@ async fn a_payload_says_its_overlap_as_the_analysis_does() {
         send_payload(&mut engine, &block).await.unwrap();
     }
     let metrics = node.says("listening port=\"metrics\" address=");
-    let analysis = analysis(folder.path(), &metrics);
+    // A span is in the ring a moment after the answer.
+    let mut tries = std::iter::repeat_with(|| analysis(folder.path(), &metrics)).take(20);
+    let analysis = tries.find(|analysis| analysis.len() == 8).expect("all payloads");
     assert!(node.terminate().0.success());
     let spans = receiver.spans();
     let payloads: Vec<_> = spans.iter().filter(|span| span.name == "on_new_payload").collect();

@@ -15,7 +15,7 @@ use alloy_primitives::TxKind;
 use revm::{context::TxEnv, context_interface::either::Either};
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 use tandem_chain::{Block, Transaction, is_merged};
 use tandem_primitives::Address;
@@ -36,6 +36,8 @@ struct Inner {
     signers: Box<[OnceLock<Option<Address>>]>,
     /// First signature that no thread has taken yet.
     next: AtomicUsize,
+    /// Whether the recovery ahead has begun.
+    begun: AtomicBool,
 }
 
 impl Senders {
@@ -54,12 +56,13 @@ impl Senders {
             .iter()
             .map(|transaction| {
                 let number = count;
-                count += 1 + transaction.authorization_list().map_or(0, <[_]>::len);
+                count += 1 + authorizations(transaction).len();
                 number
             })
             .collect();
         let signers = (0..count).map(|_| OnceLock::new()).collect();
-        let inner = Inner { block, first, signers, next: AtomicUsize::new(0) };
+        let (next, begun) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let inner = Inner { block, first, signers, next, begun };
         Self(SharedSenders(Arc::new(inner)))
     }
 
@@ -73,6 +76,7 @@ impl Senders {
         senders
     }
 
+    #[cfg(test)]
     fn inner(&self) -> &Arc<Inner> {
         &self.0.0
     }
@@ -100,8 +104,12 @@ impl Senders {
 }
 
 impl SharedSenders {
-    /// Starts to recover all signers on the rayon pool, leaving cores for execution.
+    /// Starts to recover all signers on the rayon pool, leaving cores for execution. Further calls have
+    /// no effect.
     pub fn recover(&self) {
+        if self.0.begun.swap(true, Relaxed) {
+            return;
+        }
         let tasks = (rayon::current_num_threads() / 2).max(1).min(self.0.signers.len());
         for _ in 0..tasks {
             let (inner, parent) = (self.0.clone(), Span::current());
@@ -112,6 +120,11 @@ impl SharedSenders {
                 }
             });
         }
+    }
+
+    /// Ends the recovery ahead: from now on, who asks for a signer recovers that one alone.
+    pub fn leave(&self) {
+        self.0.next.store(self.0.signers.len(), Relaxed);
     }
 
     /// Returns the sender of the transaction at this position if it is known already. `None`
@@ -146,10 +159,22 @@ impl SharedSenders {
     /// # Panics
     /// Panics if the block has no transaction at this position.
     pub fn authorities(&self, index: usize) -> impl Iterator<Item = Option<Address>> + '_ {
-        let count = self.0.block.transactions[index].authorization_list().map_or(0, <[_]>::len);
+        let count = authorizations(&self.0.block.transactions[index]).len();
         let first = self.0.first[index] + 1;
         (first..first + count).map(|number| self.0.wait(number))
     }
+}
+
+/// Returns a transaction of a block after the merge as input of the EVM. Recovers its signers. `None`
+/// if its signature is invalid.
+pub fn recovered(transaction: &Transaction) -> Option<TxEnv> {
+    let sender = transaction.recover_signer().ok()?;
+    let authorities = authorizations(transaction).iter().map(recover_authority);
+    Some(environment_of(transaction, sender, authorities))
+}
+
+fn authorizations(transaction: &Transaction) -> &[SignedAuthorization] {
+    transaction.authorization_list().unwrap_or_default()
 }
 
 /// Returns a transaction as input of the EVM, with its sender and the signers of its authorizations.
@@ -183,7 +208,7 @@ pub fn environment_of(
 
 impl Drop for Senders {
     fn drop(&mut self) {
-        self.inner().next.store(self.inner().signers.len(), Relaxed);
+        self.0.leave();
     }
 }
 
@@ -217,10 +242,7 @@ impl Inner {
                 // A high `s` was valid once (EIP-2): before the merge `validate_body` checks it.
                 0 if !is_merged(&self.block.header) => transaction.recover_signer_unchecked().ok(),
                 0 => transaction.recover_signer().ok(),
-                place => transaction
-                    .authorization_list()
-                    .and_then(|list| list.get(place - 1))
-                    .and_then(recover_authority),
+                place => authorizations(transaction).get(place - 1).and_then(recover_authority),
             }
         })
     }
@@ -358,9 +380,13 @@ mod tests {
                 prop_assert_eq!(&ahead(&senders, index), want);
             }
             // Without any task, and from the end.
-            let senders = Senders::new(block);
+            let senders = Senders::new(block.clone());
             for (index, want) in want.iter().enumerate().rev() {
                 prop_assert_eq!(&ahead(&senders, index), want);
+            }
+            // At another machine.
+            for (transaction, want) in block.transactions.iter().zip(&want) {
+                prop_assert_eq!(&recovered(transaction), want);
             }
         }
     }
@@ -374,6 +400,19 @@ mod tests {
             counts[usize::from(recover_authority(&authorization).is_some())] += 1;
         }
         assert!(counts.iter().all(|&count| count >= 10), "invalid and valid: {counts:?}");
+    }
+
+    #[test]
+    fn only_the_signers_that_are_asked_for_are_recovered_if_others_do_the_rest() {
+        let mut runner = TestRunner::deterministic();
+        let raw: Vec<_> =
+            (0..3).map(|_| plain().new_tree(&mut runner).unwrap().current()).collect();
+        let block = Block::seal(Header::default(), &raw, None).unwrap();
+        let senders = Senders::new(Arc::new(block));
+        senders.share().leave();
+        senders.get(1);
+        let known = [0, 1, 2].map(|index| senders.share().peek(index).is_some());
+        assert_eq!(known, [false, true, false]);
     }
 
     #[test]

@@ -160,7 +160,6 @@ fn run<R: StateReader>(
     let mut longest = Longest::default();
     for (index, transaction) in block.transactions.iter().enumerate() {
         begin_accesses(&mut executor, index + 1);
-        let sender = senders.get(index).ok_or(Failure::Invalid(BlockError::Signature { index }))?;
         let result = match &mut turns {
             Some(turns) => commit_ahead(&mut executor, ahead, turns, index, transaction)?,
             None => None,
@@ -171,6 +170,9 @@ fn run<R: StateReader>(
                 gas
             }
             None => {
+                let asked = Instant::now();
+                let sender = senders.get(index);
+                let sender = sender.ok_or(Failure::Invalid(BlockError::Signature { index }))?;
                 let began = Instant::now();
                 publish_next(&mut executor, turns.as_ref(), position(index));
                 let environment = senders.environment(index, sender);
@@ -184,8 +186,8 @@ fn run<R: StateReader>(
                         BlockError::Transaction { index, sender, rule, reason }
                     })
                 })?;
-                if let Some(turns) = &turns {
-                    turns.note_own(gas.tx_gas_used(), took);
+                if let Some(turns) = &mut turns {
+                    turns.note_own(gas.tx_gas_used(), asked.elapsed());
                 }
                 gas
             }
@@ -315,7 +317,7 @@ fn publish_next<R: StateReader>(
 
 /// Commits the result that was executed ahead of its turn. Returns its gas, and the time that its
 /// execution took. Returns `None` if no result can be
-/// committed, so the transaction must be executed now.
+/// committed, so the transaction must be executed now. A result shows that the signature is valid.
 fn commit_ahead<'a, R: StateReader>(
     executor: &mut Executor<'_, '_, '_, R>,
     ahead: Option<&Ahead<'a>>,

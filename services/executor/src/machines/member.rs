@@ -2,14 +2,15 @@
 
 use super::{
     Shared,
+    answers::Answers,
     fragment::{Foreign, is_same, speculation_of},
     health::{Health, Role},
-    placement::Rates,
+    placement::{Rates, Share},
     transaction_of,
     values::{Values, bytes_of},
 };
 use crate::{
-    ahead::speculate::{Job, Miss, Reader, Runner},
+    ahead::speculate::{Job, Miss, Pace, Reader, Runner, TRANSACTION_WORK, work_of},
     metrics as names,
     state::{listed::ListedState, reads::Recorder},
 };
@@ -25,7 +26,8 @@ use std::{
 use tandem_proto::{
     limits::{TX_PART_BYTES, TX_RANGE_MAX},
     tx_executor::{
-        BeginTransactions, Environment, NotSent, TxCommand, TxExecutorApi, TxReply, TxResult,
+        BeginTransactions, Environment, NotSent, RangeTransaction, TxCommand, TxExecutorApi,
+        TxReply, TxResult,
     },
 };
 use tandem_telemetry::{BusyIntervals, traceparent};
@@ -35,8 +37,16 @@ use tracing::{Span, debug, field::Empty, info_span, warn};
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Longest wait for a sign of life. A block that comes meanwhile waits as well.
 const PONG_MAX: Duration = Duration::from_millis(50);
-/// Longest time without an answer during a block: more than any transaction takes (EIP-7825).
-const SILENCE_MAX: Duration = Duration::from_millis(200);
+/// Longest time without an answer or a sign of life during a block, besides that of the way.
+const SILENCE_MAX: Duration = Duration::from_millis(100);
+/// Time without an answer after which a sign of life is asked for.
+const SILENCE: Duration = Duration::from_millis(20);
+/// Number of times that an answer may take what the way took before.
+const PATIENCE: u32 = 3;
+/// Longest time without an answer of a trial, as nothing is known of the way.
+const TRIAL_MAX: Duration = Duration::from_secs(3);
+/// Part of the gas that is left of which a tx-executor gets its share with a further lease.
+const LEASE_PART: f64 = 1.0 / 3.0;
 /// Longest sleep during a block.
 const LOOK: Duration = Duration::from_millis(2);
 /// Number of transactions of a trial. Each is executed here as well.
@@ -51,8 +61,10 @@ pub struct Work {
     pub job: Arc<Job>,
     /// Role of each tx-executor, by its number.
     pub roles: Vec<Option<Role>>,
-    /// Number of threads that execute, on all machines together.
-    pub executing: usize,
+    /// Share of each tx-executor.
+    pub shares: Vec<Option<Share>>,
+    /// Transactions that are leased to each beforehand.
+    pub first: Vec<Mutex<Vec<usize>>>,
     pub environment: Environment,
     /// Parent of the spans.
     pub span: Span,
@@ -137,6 +149,12 @@ impl Member {
         known.rates = Rates { threads: 1, gas: Some(1e12), ..Rates::default() };
     }
 
+    /// Returns the pace of a tx-executor that begins after so many seconds.
+    pub fn pace(&self, delay: f64) -> Pace {
+        let begins = Duration::try_from_secs_f64(delay).unwrap_or_default();
+        Pace { begins, gas: self.known.lock().rates.gas }
+    }
+
     /// Leaves the tx-executor alone for a while, because a result of it was wrong.
     pub fn quarantine(&self, reason: &str) {
         let endpoint = self.api.endpoint();
@@ -202,9 +220,9 @@ impl Member {
     }
 
     fn take_part(&self, link: &mut Link, work: &Work, role: Role) {
-        let (Some(connection), Some(listed)) = (self.api.connection(), &work.job.sources.listed)
-        else {
-            return;
+        let Some(listed) = &work.job.sources.listed else { return };
+        let Some(connection) = self.api.connection() else {
+            return BlockAt::new(self, work, listed, 0, role).execute_rest();
         };
         self.follow(link, connection);
         let span = info_span!(
@@ -228,6 +246,7 @@ impl Member {
         if let Some(end) = work.job.closed_ns() {
             busy.cut(end);
         }
+        block.pace.tell(&mut self.known.lock().rates);
         match end {
             End::Done => {
                 let mut known = self.known.lock();
@@ -255,6 +274,8 @@ struct BlockAt<'a> {
     listed: &'a ListedState,
     session: u64,
     is_trial: bool,
+    /// Transactions that were leased beforehand, until they are sent.
+    first: Vec<usize>,
     /// Leased transactions without an answer.
     open: BTreeSet<usize>,
     leased: usize,
@@ -262,8 +283,12 @@ struct BlockAt<'a> {
     /// Results that were compared with own ones.
     compared: usize,
     bytes: usize,
-    /// Time of the newest answer, or of the last value.
+    /// Time of the newest answer or sign of life, or of the last value.
     heard: Instant,
+    /// Time at which a sign of life was asked for.
+    asked: Instant,
+    /// Gas of its answers so far.
+    pace: Answers,
     /// Whether all results that were compared are right.
     is_right: bool,
     /// Transactions that are executed here.
@@ -281,6 +306,7 @@ impl<'a> BlockAt<'a> {
         role: Role,
     ) -> Self {
         let sources = work.job.sources.clone();
+        let first = std::mem::take(&mut *work.first[member.number].lock());
         let reader = Reader::new(sources.parent.clone(), Miss::Read);
         Self {
             member,
@@ -288,12 +314,15 @@ impl<'a> BlockAt<'a> {
             listed,
             session,
             is_trial: role == Role::Trial,
-            open: BTreeSet::new(),
+            open: first.iter().copied().collect(),
+            first,
             leased: 0,
             answered: 0,
             compared: 0,
             bytes: 0,
             heard: Instant::now(),
+            asked: Instant::now(),
+            pace: Answers::default(),
             is_right: true,
             runner: Runner::default(),
             recorder: Recorder::new(sources, reader),
@@ -307,18 +336,15 @@ impl<'a> BlockAt<'a> {
     /// Has transactions executed until none is left, or the block ends.
     fn execute(&mut self, link: &mut Link) -> Result<End, End> {
         if !self.send_values(link)? {
+            self.execute_rest();
             return Ok(End::Done);
         }
+        let first = std::mem::take(&mut self.first);
+        self.leased = first.len();
+        self.send_range(link, &first)?;
         self.heard = Instant::now();
-        let mut last = 0;
         loop {
-            let threads = self.member.known.lock().rates.threads.max(1);
-            while !self.job().is_closed() && self.open.len() <= last.max(2 * threads) {
-                match self.lease(link)? {
-                    0 => break,
-                    count => last = count,
-                }
-            }
+            while !self.job().is_closed() && self.has_room() && self.lease(link)? > 0 {}
             if self.open.is_empty() {
                 return Ok(End::Done);
             }
@@ -326,7 +352,8 @@ impl<'a> BlockAt<'a> {
                 if self.answered == 0 {
                     self.measure(self.work.posted.elapsed());
                 }
-                return Ok(if self.is_late() { End::Late } else { End::Done });
+                let is_late = self.is_late() || self.was_waited_for();
+                return Ok(if is_late { End::Late } else { End::Done });
             }
             let answer = self.member.api.receive(LOOK);
             match answer {
@@ -344,13 +371,14 @@ impl<'a> BlockAt<'a> {
                     debug!(endpoint = self.member.api.endpoint(), reason, "block refused");
                     return Err(End::Refused);
                 }
-                // An answer of an earlier block, or a late sign of life.
+                Some((_, TxReply::Pong(..))) => self.heard = Instant::now(),
+                // An answer of an earlier block.
                 Some(_) => {}
                 None if self.member.api.connection() != Some(link.connection) => {
                     return Err(End::Lost);
                 }
                 None if self.is_late() => return Err(End::Late),
-                None => {}
+                None => self.look_after(link)?,
             }
         }
     }
@@ -393,36 +421,54 @@ impl<'a> BlockAt<'a> {
         self.member.api.send(link.connection, self.session, command)
     }
 
+    /// Returns the work that is expected of the leased transactions without an answer, in gas.
+    fn work_open(&self) -> f64 {
+        self.open.iter().map(|index| self.job().expected_work(*index)).sum()
+    }
+
+    /// Returns whether the tx-executor would soon have nothing to do.
+    fn has_room(&self) -> bool {
+        let rates = self.member.known.lock().rates;
+        let on_the_way = rates.gas.unwrap_or_default() * rates.round_trip.as_secs_f64();
+        self.open.len() <= 2 * rates.threads.max(1) || self.work_open() <= 2.0 * on_the_way
+    }
+
     /// Leases further transactions. Returns their number.
     fn lease(&mut self, link: &Link) -> Result<usize, End> {
         let count_max = match self.is_trial {
             true => TRIAL.saturating_sub(self.leased),
             false => TX_RANGE_MAX,
         };
-        let (job, rates) = (self.job(), self.member.known.lock().rates);
-        // A lease lasts at least as long as the answer to it needs for its way.
+        let (work, rates) = (self.work, self.member.known.lock().rates);
+        let mut pace = self.member.pace(rates.round_trip.as_secs_f64());
+        pace.begins += pace.time_of(self.work_open());
+        // Shares shrink towards the end, so that no machine has one left when the others are done. A
+        // lease lasts at least as long as the answer to it needs for its way.
         let least = rates.gas.unwrap_or_default() * rates.round_trip.as_secs_f64();
-        let leased = job.lease(self.work.executing, count_max, least as u64);
-        let (mut range, mut bytes) = (Vec::new(), 0);
+        let share = work.shares[self.member.number].map_or(0.0, |share| share.gas);
+        let part = LEASE_PART * share / work_of(&work.job.block).max(1) as f64;
+        let leased = work.job.lease(count_max, pace, |gas_left| (gas_left * part).max(least));
         self.leased += leased.len();
         // First, so that none is lost if the connection is.
         self.open.extend(&leased);
-        for index in &leased {
-            let Some(transaction) = transaction_of(&job.block, &job.senders, *index) else {
-                // The engine meets the invalid signature.
-                self.open.remove(index);
-                job.end_lease(*index);
-                job.deliver(&mut self.runner, *index, None);
-                continue;
-            };
-            if transaction.bytes.len() > TX_PART_BYTES {
+        self.send_range(link, &leased)?;
+        Ok(leased.len())
+    }
+
+    /// Sends leased transactions.
+    fn send_range(&mut self, link: &Link, leased: &[usize]) -> Result<(), End> {
+        let (mut range, mut bytes) = (Vec::new(), 0);
+        for index in leased {
+            let transaction = transaction_of(&self.job().block, *index);
+            let fits = |sent: &RangeTransaction| sent.bytes.len() <= TX_PART_BYTES;
+            let Some(transaction) = transaction.filter(fits) else {
                 self.open.remove(index);
                 self.execute_here(*index);
                 continue;
-            }
+            };
             bytes += transaction.bytes.len();
             range.push(transaction);
-            if bytes > TX_PART_BYTES {
+            if bytes > TX_PART_BYTES || range.len() == TX_RANGE_MAX {
                 self.bytes += std::mem::take(&mut bytes);
                 self.send(link, TxCommand::Range(std::mem::take(&mut range)))?;
             }
@@ -432,12 +478,35 @@ impl<'a> BlockAt<'a> {
             self.send(link, TxCommand::Range(range))?;
         }
         counter!(names::LEASES).increment(u64::from(!leased.is_empty()));
-        Ok(leased.len())
+        Ok(())
+    }
+
+    /// Asks for a sign of life if there has been none for a while: a transaction may take long.
+    fn look_after(&mut self, link: &mut Link) -> Result<(), End> {
+        if self.heard.max(self.asked).elapsed() > SILENCE {
+            link.ping += 1;
+            self.asked = Instant::now();
+            self.member.api.send(link.connection, 0, TxCommand::Ping(link.ping))?;
+        }
+        Ok(())
     }
 
     /// Returns whether an answer is overdue.
     fn is_late(&self) -> bool {
-        !self.open.is_empty() && self.heard.elapsed() > SILENCE_MAX
+        let rates = self.member.known.lock().rates;
+        let way = match self.answered {
+            0 => rates.delay(self.bytes),
+            _ => rates.round_trip.as_secs_f64(),
+        };
+        let way = Duration::try_from_secs_f64(way).unwrap_or(TRIAL_MAX) * PATIENCE;
+        let longest = if self.is_trial { TRIAL_MAX } else { SILENCE_MAX + way.min(TRIAL_MAX) };
+        !self.open.is_empty() && self.heard.elapsed() > longest
+    }
+
+    /// Returns whether the engine has executed most of what it had, after a long wait.
+    fn was_waited_for(&self) -> bool {
+        let is_missing = !self.is_trial && 2 * self.answered < self.leased;
+        is_missing && self.work.posted.elapsed() > SILENCE_MAX
     }
 
     /// Notes how soon the tx-executor was ready. If the block ended before, it takes at least as long.
@@ -468,7 +537,7 @@ impl<'a> BlockAt<'a> {
         match speculation_of(outcome, at, &mut self.recorder, self.listed, took) {
             Ok(Some(Foreign { speculation, agrees: true })) if !self.is_trial => {
                 count("executed");
-                self.member.known.lock().rates.note_gas(gas, result.took);
+                self.pace.note(gas + TRANSACTION_WORK, self.heard);
                 self.job().end_lease(index);
                 self.job().deliver(&mut self.runner, index, Some(Box::new(speculation)));
             }
@@ -487,7 +556,9 @@ impl<'a> BlockAt<'a> {
                 if is_wrong && std::mem::replace(&mut self.is_right, false) {
                     self.member.quarantine("the result of a transaction differs from its own");
                 } else if !is_wrong {
-                    self.member.known.lock().rates.note_gas(gas, result.took);
+                    let mut known = self.member.known.lock();
+                    let threads = known.rates.threads as u64;
+                    known.rates.note_gas((gas + TRANSACTION_WORK) * threads, result.took);
                 }
             }
             // The engine meets the error.
@@ -504,11 +575,21 @@ impl<'a> BlockAt<'a> {
         }
     }
 
-    /// Executes on this thread what the tx-executor did not answer.
+    /// Gives back what the tx-executor did not answer, and executes of it on this thread what the
+    /// engine does not take first.
     fn execute_rest(&mut self) {
-        for index in std::mem::take(&mut self.open) {
+        let rest = std::mem::take(&mut self.open);
+        for index in &rest {
             count("unanswered");
-            self.execute_here(index);
+            self.work.job.give_back(*index);
+        }
+        for index in rest {
+            if self.job().is_closed() {
+                return;
+            }
+            if self.work.job.claim_again(index) {
+                self.work.job.run(&mut self.runner, index);
+            }
         }
     }
 }

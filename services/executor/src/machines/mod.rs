@@ -23,6 +23,7 @@
 //! **Time.** The engine never waits longer for a foreign result than it would take to execute the
 //! transaction, and at most 100 ms. What a tx-executor does not answer is executed here.
 
+mod answers;
 mod environment;
 mod fragment;
 mod health;
@@ -34,7 +35,7 @@ mod work;
 pub use work::TransactionWorkers;
 
 use crate::{
-    ahead::{senders::SharedSenders, speculate::Job},
+    ahead::speculate::{Job, work_of},
     metrics as names,
     state::listed::ListedState,
 };
@@ -44,7 +45,7 @@ pub use health::Role;
 use member::{Member, Work};
 use metrics::{counter, gauge};
 use parking_lot::{Condvar, Mutex};
-use placement::{Candidate, Load, LocalRate};
+use placement::{Candidate, Load, LocalRates, Share};
 use std::{
     collections::BTreeSet,
     io,
@@ -64,12 +65,20 @@ use tandem_proto::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, warn};
 
+/// Part of a tx-executor's share that it gets at once. The rest goes to who is free.
+const FIRST_LEASE: f64 = 0.75;
+/// Number of pieces of that part.
+const FIRST_ROUNDS: u32 = 8;
+/// Maximum number of transactions of a piece. Half of those that may wait at a tx-executor come at
+/// once.
+const FIRST_COUNT_MAX: usize = 64;
+
 /// The tx-executors of an executor, each with a thread that speaks with it.
 pub struct Machines {
     members: Vec<Arc<Member>>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    local: LocalRate,
+    local: LocalRates,
 }
 
 /// Place where the engine posts blocks.
@@ -91,8 +100,8 @@ struct Posted {
 pub struct Placement {
     /// Role of each member in this block, by its number.
     roles: Vec<Option<Role>>,
-    /// Number of threads that execute, on all machines together.
-    executing: usize,
+    /// Share of each member in this block, by its number.
+    shares: Vec<Option<Share>>,
     environment: Environment,
 }
 
@@ -105,6 +114,13 @@ pub struct ForeignResults {
     pub receipts: Vec<Receipt>,
 }
 
+impl Placement {
+    /// Returns whether results of tx-executors are used.
+    pub fn is_shared(&self) -> bool {
+        self.shares.iter().any(Option::is_some)
+    }
+}
+
 impl Machines {
     /// Starts a thread for each tx-executor.
     ///
@@ -114,7 +130,7 @@ impl Machines {
         executors: Vec<Arc<dyn TxExecutorApi>>,
         fatal: &CancellationToken,
     ) -> io::Result<Self> {
-        let (shared, local) = (Arc::<Shared>::default(), LocalRate::default());
+        let (shared, local) = (Arc::<Shared>::default(), LocalRates::default());
         let (mut members, mut threads) = (Vec::new(), Vec::new());
         for (number, api) in executors.into_iter().enumerate() {
             let member = Arc::new(Member::new(number, api));
@@ -146,15 +162,9 @@ impl Machines {
         self.members.is_empty()
     }
 
-    /// Decides which tx-executors take part in a block, beside this many threads of this process.
+    /// Decides which tx-executors take part in a block.
     /// Returns `None` if the block is executed here alone.
-    pub fn place(
-        &self,
-        block: &Block,
-        listed: &ListedState,
-        env: &EvmEnv,
-        own_threads: usize,
-    ) -> Option<Placement> {
+    pub fn place(&self, block: &Block, listed: &ListedState, env: &EvmEnv) -> Option<Placement> {
         let environment = environment::environment(env)?;
         let list_bytes = block.access_list.as_ref()?.rlp().len();
         if list_bytes > TX_LIST_BYTES_MAX {
@@ -168,32 +178,33 @@ impl Machines {
         });
         // A value takes about as many bytes as its key in the list.
         let bytes = list_bytes + listed.in_order().map(|a| 64 + 16 * a.slot_count()).sum::<usize>();
-        let load = Load { gas: block.header.gas_used, bytes, threads: own_threads };
+        let load = Load { gas: work_of(block), bytes };
         let chosen = placement::choose(&load, self.local.get(), candidates.collect());
-        let chosen: BTreeSet<_> = chosen.iter().map(|candidate| candidate.number).collect();
-        let roles = states.iter().enumerate().map(|(number, state)| match state.role? {
-            Role::Active if chosen.contains(&number) => Some(Role::Active),
+        let mut shares = vec![None; states.len()];
+        chosen.iter().for_each(|share| shares[share.number] = Some(*share));
+        let roles = states.iter().zip(&shares).map(|(state, share)| match state.role? {
+            Role::Active if share.is_some() => Some(Role::Active),
             Role::Trial => Some(Role::Trial),
             _ => None,
         });
         let roles: Vec<_> = roles.collect();
-        let foreign: usize = chosen.iter().map(|number| states[*number].rates.threads).sum();
         gauge!(names::TX_EXECUTORS, "state" => "used").set(chosen.len() as f64);
         for (role, name) in Role::NAMES {
             let count = states.iter().filter(|state| state.role == Some(role)).count();
             gauge!(names::TX_EXECUTORS, "state" => name).set(count as f64);
         }
         let is_used = roles.iter().any(Option::is_some);
-        is_used.then_some(Placement { roles, executing: own_threads + foreign, environment })
+        is_used.then_some(Placement { roles, shares, environment })
     }
 
     /// Lets the tx-executors work on a block until its job is closed. `span` is the parent of their
-    /// spans.
+    /// spans. Most of their shares is leased here, before a thread of this process can take it: the
+    /// list and the values need some time for their way.
     pub fn post(&self, job: &Arc<Job>, placement: Placement, span: &Span) {
-        let Placement { roles, executing, environment } = placement;
-        let values = OnceLock::new();
+        let Placement { roles, shares, environment } = placement;
+        let (first, values) = (self.first_leases(job, &shares), OnceLock::new());
         let (job, span, posted) = (job.clone(), span.clone(), Instant::now());
-        let work = Work { job, roles, executing, environment, span, values, posted };
+        let work = Work { job, roles, shares, first, environment, span, values, posted };
         {
             let mut posted = self.shared.posted.lock();
             posted.work = Some(Arc::new(work));
@@ -202,7 +213,26 @@ impl Machines {
         self.shared.changed.notify_all();
     }
 
-    /// Notes gas that threads of this process executed in this time.
+    /// Leases the first transactions to each tx-executor, in turn, so that all of them have early ones:
+    /// the engine commits results while others are made.
+    fn first_leases(&self, job: &Job, shares: &[Option<Share>]) -> Vec<Mutex<Vec<usize>>> {
+        let mut first = vec![Vec::new(); shares.len()];
+        for _ in 0..FIRST_ROUNDS {
+            for ((share, member), leased) in shares.iter().zip(&self.members).zip(&mut first) {
+                let Some(share) = share else { continue };
+                let gas = share.gas * FIRST_LEASE / f64::from(FIRST_ROUNDS);
+                let mut pace = member.pace(share.delay);
+                // All have the time of all, because gas says little about the time of one.
+                pace.begins += pace.time_of(share.gas * FIRST_LEASE);
+                leased.extend(job.lease(FIRST_COUNT_MAX, pace, |_| gas));
+            }
+        }
+        // The engine needs results in the order of the block.
+        first.iter_mut().for_each(|leased| leased.sort_unstable());
+        first.into_iter().map(Mutex::new).collect()
+    }
+
+    /// Notes work, in gas, that all threads of this process together did in this time.
     pub fn note_local(&self, gas: u64, took: Duration) {
         self.local.note(gas, took);
     }
@@ -224,6 +254,11 @@ impl Machines {
                 member.quarantine("the block is valid without its results");
             }
         }
+    }
+
+    /// Notes the time of a block in which the engine neither executed transactions nor waited.
+    pub fn note_in_order(&self, gas: u64, took: Duration) {
+        self.local.note_in_order(gas, took);
     }
 
     /// Notes that a block is executed again without foreign results.
@@ -280,15 +315,7 @@ impl Shared {
 }
 
 /// Returns a transaction in the form in which it travels.
-fn transaction_of(
-    block: &Block,
-    senders: &SharedSenders,
-    index: usize,
-) -> Option<RangeTransaction> {
-    Some(RangeTransaction {
-        index: u32::try_from(index).ok()?,
-        bytes: block.transactions.get(index)?.encoded_2718().into(),
-        sender: senders.get(index)?,
-        authorities: senders.authorities(index).collect(),
-    })
+fn transaction_of(block: &Block, index: usize) -> Option<RangeTransaction> {
+    let bytes = block.transactions.get(index)?.encoded_2718().into();
+    Some(RangeTransaction { index: u32::try_from(index).ok()?, bytes })
 }

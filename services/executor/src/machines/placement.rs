@@ -1,11 +1,12 @@
 //! How many tx-executors a block is worth, from what was measured.
 //!
-//! A block of `gas` that one machine executes at the rate `r0` takes `gas / r0`. A tx-executor with
-//! the rate `r` that begins `s` later, because the list and the values must reach it, does `r` times
-//! the rest. All end together at
+//! A machine with the rate `r` that begins after the time `s` has executed `r * (t - s)` at the time
+//! `t`. For a tx-executor, `s` is the time that the list and the values need for their way. For this
+//! process, it is the part of the engine's work in order, such as commits, that no machine takes over.
+//! All end a block of `gas` together at
 //!
 //! ```text
-//! t = (gas + sum of s * r) / (r0 + sum of r)
+//! t = (gas + sum of s * r) / (sum of r)
 //! ```
 //!
 //! Tx-executors are added, those that begin soonest first, as long as `t` falls by a tenth in all.
@@ -21,26 +22,21 @@ const WORTHWHILE: f64 = 0.9;
 const BYTES_PER_SECOND: f64 = 100e6;
 
 /// Measured rates of one tx-executor.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Rates {
     /// Number of threads that execute.
     pub threads: usize,
-    /// Gas per second and thread, if it is known.
+    /// Gas per second of all threads, if it is known.
     pub gas: Option<f64>,
     /// Time until an answer to nothing.
     pub round_trip: Duration,
-    /// Bytes of lists and values per second, from the start of a block to the first execution.
-    pub bytes: f64,
-}
-
-impl Default for Rates {
-    fn default() -> Self {
-        Self { threads: 0, gas: None, round_trip: Duration::ZERO, bytes: BYTES_PER_SECOND }
-    }
+    /// Bytes of lists and values per second, from the start of a block to the first execution, if
+    /// it is known.
+    pub bytes: Option<f64>,
 }
 
 impl Rates {
-    /// Notes gas that one thread executed in this time.
+    /// Notes gas that all threads together executed in this time.
     pub fn note_gas(&mut self, gas: u64, took: Duration) {
         if let Some(sample) = rate(gas as f64, took) {
             self.gas = Some(self.gas.map_or(sample, |gas| average(gas, sample)));
@@ -59,35 +55,48 @@ impl Rates {
     /// Notes the bytes of a block, and the time until its first execution began.
     pub fn note_bytes(&mut self, bytes: usize, took: Duration) {
         if let Some(sample) = rate(bytes as f64, took.saturating_sub(self.round_trip)) {
-            self.bytes = average(self.bytes, sample);
+            self.bytes = Some(self.bytes.map_or(sample, |bytes| average(bytes, sample)));
         }
-    }
-
-    fn total_gas(&self) -> Option<f64> {
-        Some(self.gas? * self.threads as f64)
     }
 
     /// Returns the time in seconds until a block with so many bytes begins there.
-    fn delay(&self, bytes: usize) -> f64 {
-        self.round_trip.as_secs_f64() + bytes as f64 / self.bytes
+    pub fn delay(&self, bytes: usize) -> f64 {
+        self.round_trip.as_secs_f64() + bytes as f64 / self.bytes.unwrap_or(BYTES_PER_SECOND)
     }
 }
 
-/// Gas per second and thread of this process, averaged over blocks.
+/// Measured rates of this process.
 #[derive(Default)]
-pub struct LocalRate(Mutex<Option<f64>>);
+pub struct LocalRates(Mutex<Local>);
 
-impl LocalRate {
-    /// Notes gas that threads executed in this time, all together.
+/// Rates of this process.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Local {
+    /// Gas per second of all threads, `None` before the first block.
+    pub gas: Option<f64>,
+    /// Seconds of the engine's work in order for each gas of a block.
+    pub in_order: f64,
+}
+
+impl LocalRates {
+    /// Notes gas that all threads together executed in this time.
     pub fn note(&self, gas: u64, took: Duration) {
         if let Some(sample) = rate(gas as f64, took) {
             let mut known = self.0.lock();
-            *known = Some(known.map_or(sample, |known| average(known, sample)));
+            known.gas = Some(known.gas.map_or(sample, |known| average(known, sample)));
         }
     }
 
-    /// Returns the rate, `None` before the first block.
-    pub fn get(&self) -> Option<f64> {
+    /// Notes the time of a block in which the engine neither executed nor waited.
+    pub fn note_in_order(&self, gas: u64, took: Duration) {
+        if gas > 0 {
+            let mut known = self.0.lock();
+            known.in_order = average(known.in_order, took.as_secs_f64() / gas as f64);
+        }
+    }
+
+    /// Returns the rates.
+    pub fn get(&self) -> Local {
         *self.0.lock()
     }
 }
@@ -106,8 +115,6 @@ pub struct Load {
     pub gas: u64,
     /// Bytes of the list and of the parent's values.
     pub bytes: usize,
-    /// Number of threads of this process.
-    pub threads: usize,
 }
 
 /// Tx-executor that may take part.
@@ -119,29 +126,48 @@ pub struct Candidate {
     pub rates: Rates,
 }
 
-/// Returns the tx-executors that a block is worth, given the gas per second of a thread here. None
-/// before that is known.
-pub fn choose(load: &Load, local: Option<f64>, mut candidates: Vec<Candidate>) -> Vec<Candidate> {
-    let Some(local) = local.map(|gas| gas * load.threads as f64) else { return Vec::new() };
-    candidates.retain(|candidate| candidate.rates.total_gas().is_some_and(|gas| gas > 0.0));
+/// Share of a block that a tx-executor is to execute.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Share {
+    /// Number of the tx-executor.
+    pub number: usize,
+    /// Gas of the share.
+    pub gas: f64,
+    /// Seconds until it begins.
+    pub delay: f64,
+}
+
+/// Returns the tx-executors that a block is worth, with their shares. None before the rate of this
+/// process is known.
+pub fn choose(load: &Load, local: Local, mut candidates: Vec<Candidate>) -> Vec<Share> {
+    let Some(own_rate) = local.gas else { return Vec::new() };
+    candidates.retain(|candidate| candidate.rates.gas.is_some_and(|gas| gas > 0.0));
     candidates.sort_by(|a, b| a.rates.delay(load.bytes).total_cmp(&b.rates.delay(load.bytes)));
-    let (mut work, mut gas_rate) = (load.gas as f64, local);
+    let own_delay = local.in_order * load.gas as f64;
+    let (mut work, mut gas_rate) = (load.gas as f64 + own_delay * own_rate, own_rate);
     let alone = work / gas_rate;
-    let (mut best, mut count) = (alone, 0);
-    for (at, candidate) in candidates.iter().enumerate() {
-        let gas = candidate.rates.total_gas().unwrap_or_default();
+    let (mut best, mut shares) = (alone, Vec::new());
+    for candidate in candidates {
+        let gas = candidate.rates.gas.unwrap_or_default();
         let delay = candidate.rates.delay(load.bytes);
         work += delay * gas;
         gas_rate += gas;
-        let time = work / gas_rate;
+        // The work in order takes its time, even if others do all the rest.
+        let time = (work / gas_rate).max(own_delay);
         // One that would begin after the end has nothing to do.
         if time <= delay || time >= best {
             break;
         }
-        (best, count) = (time, at + 1);
+        best = time;
+        shares.push((candidate.number, gas, delay));
     }
-    candidates.truncate(if best <= alone * WORTHWHILE { count } else { 0 });
-    candidates
+    if best > alone * WORTHWHILE {
+        return Vec::new();
+    }
+    let total: f64 = shares.iter().map(|(_, gas, delay)| gas * (best - delay)).sum();
+    let part = (load.gas as f64 / total).min(1.0);
+    let share = |(number, gas, delay)| Share { number, gas: gas * (best - delay) * part, delay };
+    shares.into_iter().map(share).collect()
 }
 
 #[cfg(test)]
@@ -157,9 +183,10 @@ mod tests {
     }
 
     fn numbers(gas: u64, bytes: usize, candidates: &[Candidate]) -> Vec<usize> {
-        let load = Load { gas, bytes, threads: 1 };
-        let chosen = choose(&load, Some(500.0 * MGAS), candidates.to_vec());
-        chosen.iter().map(|candidate| candidate.number).collect()
+        let load = Load { gas, bytes };
+        let local = Local { gas: Some(500.0 * MGAS), in_order: 0.0 };
+        let chosen = choose(&load, local, candidates.to_vec());
+        chosen.iter().map(|share| share.number).collect()
     }
 
     #[test]
@@ -181,10 +208,30 @@ mod tests {
 
     #[test]
     fn nothing_is_placed_before_rates_are_known() {
-        let load = Load { gas: 150_000_000, bytes: 0, threads: 1 };
-        assert!(choose(&load, None, vec![candidate(0, 1, 500.0)]).is_empty());
+        let load = Load { gas: 150_000_000, bytes: 0 };
+        assert!(choose(&load, Local::default(), vec![candidate(0, 1, 500.0)]).is_empty());
         let unknown = Candidate { number: 0, rates: Rates { threads: 4, ..Rates::default() } };
-        assert!(choose(&load, Some(500.0 * MGAS), vec![unknown]).is_empty());
+        let local = Local { gas: Some(500.0 * MGAS), in_order: 0.0 };
+        assert!(choose(&load, local, vec![unknown]).is_empty());
+    }
+
+    #[test]
+    fn all_end_together_and_work_in_order_leaves_more_to_others() {
+        let load = Load { gas: 150_000_000, bytes: 0 };
+        let shares = |in_order: f64| {
+            let local = Local { gas: Some(500.0 * MGAS), in_order };
+            choose(&load, local, vec![candidate(0, 10, 500.0), candidate(1, 0, 250.0)])
+        };
+        let ends = |share: &Share, rate: f64| share.delay + share.gas / (rate * MGAS);
+        // 150 Mgas, and 5 that the first does not execute in its 10 ms, at 1,250 a second.
+        let [far, near] = shares(0.0)[..] else { panic!() };
+        let (near, far) = if near.number == 1 { (near, far) } else { (far, near) };
+        assert!((ends(&near, 250.0) - 0.124).abs() < 1e-6, "{near:?}");
+        assert!((ends(&far, 500.0) - 0.124).abs() < 1e-6, "{far:?}");
+        // The engine is busy for 50 ms of the block, and for longer than the block would take.
+        let gas = |shares: Vec<Share>| shares.iter().map(|share| share.gas).sum::<f64>();
+        let (none, some, all) = (gas(shares(0.0)), gas(shares(1e-9 / 3.0)), gas(shares(1e-8)));
+        assert!(none < some && some < all, "{none} {some} {all}");
     }
 
     #[test]

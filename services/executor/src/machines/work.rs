@@ -3,7 +3,7 @@
 use super::{environment::evm_env, fragment::outcome_of};
 use crate::{
     ahead::{
-        senders::environment_of,
+        senders::recovered,
         speculate::{AheadEvm, Miss, Reader, speculate},
     },
     block::evm::BlockEvm,
@@ -21,11 +21,14 @@ use alloy_eips::Decodable2718;
 use alloy_evm::EvmEnv;
 use alloy_primitives::map::B256Map;
 use quick_cache::{Weighter, sync::Cache};
-use revm::{context::result::EVMError, state::Bytecode};
+use revm::{
+    context::{TxEnv, result::EVMError},
+    state::Bytecode,
+};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tandem_chain::{AccessList, Transaction};
 use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256, keccak256};
@@ -40,7 +43,11 @@ const CODES: usize = 20_000;
 /// Executes transactions of blocks whose values were sent. Keeps codes beyond a block.
 pub struct TransactionWorkers {
     codes: Cache<B256, Bytecode, CodeBytes>,
+    recover: Recover,
 }
+
+/// Returns a transaction as input of the EVM, with its signers. `None` if its signature is invalid.
+type Recover = fn(&Transaction) -> Option<TxEnv>;
 
 #[derive(Clone)]
 struct CodeBytes;
@@ -54,7 +61,13 @@ impl Weighter<B256, Bytecode> for CodeBytes {
 impl TransactionWorkers {
     /// Creates an instance that keeps at most so many bytes of code.
     pub fn new(code_bytes_max: u64) -> Self {
-        Self { codes: Cache::with_weighter(CODES, code_bytes_max, CodeBytes) }
+        Self { codes: Cache::with_weighter(CODES, code_bytes_max, CodeBytes), recover: recovered }
+    }
+
+    /// Has signers recovered by this function.
+    #[cfg(test)]
+    pub fn recovering_by(self, recover: Recover) -> Self {
+        Self { recover, ..self }
     }
 }
 
@@ -96,24 +109,28 @@ impl TxExecution for TransactionWorkers {
             parent: Arc::new(state),
             block_hashes: Arc::new(|_| Err(Error::NotInMemory)),
         };
-        Ok(Arc::new(Open { sources: Arc::new(sources), env: evm_env(&environment) }))
+        let (sources, env) = (Arc::new(sources), evm_env(&environment));
+        Ok(Arc::new(Open { sources, env, recover: self.recover }))
     }
 }
 
 struct Open {
     sources: Arc<Sources>,
     env: EvmEnv,
+    recover: Recover,
 }
 
 impl OpenBlock for Open {
     fn worker(&self) -> Box<dyn BlockWorker> {
-        Box::new(Worker { sources: self.sources.clone(), env: self.env.clone(), evm: None })
+        let (sources, env, recover) = (self.sources.clone(), self.env.clone(), self.recover);
+        Box::new(Worker { sources, env, recover, evm: None })
     }
 }
 
 struct Worker {
     sources: Arc<Sources>,
     env: EvmEnv,
+    recover: Recover,
     evm: Option<AheadEvm<'static>>,
 }
 
@@ -125,16 +142,17 @@ impl Worker {
             outcome: None,
             code_missing: false,
         };
+        let began = Instant::now();
         let Ok(transaction) = Transaction::decode_2718_exact(&sent.bytes) else { return done };
-        let authorities = sent.authorities.iter().copied();
-        let environment = environment_of(&transaction, sent.sender, authorities);
+        // The executor meets an invalid signature.
+        let Some(environment) = (self.recover)(&transaction) else { return done };
         let evm = self.evm.get_or_insert_with(|| {
             let reader = Reader::new(self.sources.parent.clone(), Miss::Read);
             BlockEvm::new(Recorder::new(self.sources.clone(), reader), self.env.clone())
         });
         match speculate(evm, sent.index as usize, environment) {
             Ok(Some(result)) => {
-                done.took = result.took;
+                done.took = began.elapsed();
                 let listed = self.sources.listed.as_deref();
                 done.outcome = listed.and_then(|listed| outcome_of(result, listed));
             }

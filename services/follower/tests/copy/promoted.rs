@@ -31,7 +31,7 @@ fn another_follower_goes_over_to_the_promoted_one_and_leaves_the_old_leader() {
     leader.host.stop();
     wait_until(|| !promoted.follower.status().is_led());
     promoted.follower.stop();
-    assert_eq!(promoted.writer.lead(), Ok(Term(1)));
+    assert_eq!(promoted.writer.lead(Term::default()), Ok(Term(1)));
 
     // An executor adds blocks to where the old leader was.
     let epoch = promoted.writer.acquire_epoch("executor").unwrap();
@@ -62,6 +62,6 @@ fn another_follower_goes_over_to_the_promoted_one_and_leaves_the_old_leader() {
     let config = Config { follows: true, ..Config::with_small_limits(&datadir) };
     let writer =
         tandem_storage_writer::StorageWriter::start(config, tandem_storage_writer::Deps::default());
-    assert_eq!(writer.unwrap().lead(), Ok(Term(2)));
+    assert_eq!(writer.unwrap().lead(Term::default()), Ok(Term(2)));
     leader.host.stop();
 }

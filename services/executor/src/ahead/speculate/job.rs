@@ -11,7 +11,7 @@ use super::{
     advice::{Advice, Gathered},
     experience::Experience,
     order::BlockOrder,
-    outcome::{Counts, Speculation, longest_wait},
+    outcome::{Counts, Speculation, longest_wait, speculate},
     reader::{Miss, Reader, read_together},
     status::{self, Claim, Statuses},
     sync::Sleeper,
@@ -24,7 +24,6 @@ use crate::state::{
 use crate::{
     ahead::{predict::Predictor, senders::SharedSenders},
     block::evm::BlockEvm,
-    error::Error,
     metrics as names,
 };
 use alloy_consensus::Transaction as _;
@@ -32,9 +31,9 @@ use alloy_evm::EvmEnv;
 use alloy_primitives::map::AddressMap;
 use guesser::Guesser;
 use leases::Leases;
+pub use leases::Pace;
 use metrics::counter;
 use parking_lot::Mutex;
-use revm::context::{TxEnv, result::EVMError};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -147,7 +146,7 @@ impl Job {
             missed_before,
             looked: block.transactions.iter().map(|_| AtomicU8::new(UNKNOWN)).collect(),
             wanted: Mutex::default(),
-            leases: Leases::of(block.transactions.len()),
+            leases: Leases::of(&block),
             block,
             senders,
             env,
@@ -323,9 +322,10 @@ impl Job {
     /// the transaction back and returns the keys of its reads if they are not in memory.
     pub fn run(&self, runner: &mut Runner, index: usize) -> Vec<StateKey> {
         if !self.in_rounds {
+            let began = Instant::now();
             let done = self.execute_here(runner, index);
             if let Some(done) = &done {
-                self.note_own(done.outcome.result.result.tx_gas_used(), done.took);
+                self.note_own(done.outcome.result.result.tx_gas_used(), began.elapsed());
             }
             self.deliver(runner, index, done);
             return Vec::new();
@@ -573,24 +573,6 @@ impl Job {
     pub fn committed(&self, index: usize) {
         self.statuses.committed(index);
     }
-}
-
-/// Executes a transaction ahead of its turn. Returns `None` if its reads cannot be compared.
-///
-/// # Errors
-/// The error of the EVM: the transaction is invalid on these values, or one cannot be read.
-pub fn speculate(
-    evm: &mut AheadEvm<'_>,
-    index: usize,
-    environment: TxEnv,
-) -> Result<Option<Speculation>, EVMError<Error>> {
-    evm.database().begin(position(index));
-    let began = Instant::now();
-    let outcome = evm.transact_unrewarded(environment)?;
-    let took = began.elapsed();
-    let reads = evm.database().take_reads();
-    let is_comparable = !reads.met_storage;
-    Ok(is_comparable.then_some(Speculation { outcome, reads, took, executed_by: None }))
 }
 
 /// Returns the position of a transaction among the writers of its block.

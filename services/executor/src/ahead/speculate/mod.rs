@@ -44,8 +44,9 @@ mod sync;
 mod tests;
 
 pub use advice::Advice;
-pub use job::{AheadEvm, Job, Runner, position, speculate};
-pub use outcome::Speculation;
+pub use job::{AheadEvm, Job, Pace, Runner, position};
+pub use order::{TRANSACTION_WORK, work_of};
+pub use outcome::{Speculation, speculate};
 pub use pool::Prewarmers;
 pub use reader::{Miss, Reader};
 
@@ -56,7 +57,7 @@ use crate::{
         read_ahead::system_slots,
         senders::{Senders, SharedSenders},
     },
-    machines::Machines,
+    machines::{Machines, Placement},
     metrics as names,
     state::{
         BlockState, StateReader,
@@ -74,7 +75,7 @@ use status::Claim;
 use std::{
     cell::RefCell,
     sync::{Arc, atomic::Ordering::SeqCst},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tandem_chain::{Block, Header};
 use tandem_primitives::{B256, keccak256};
@@ -112,16 +113,23 @@ impl<'a> Ahead<'a> {
     /// Begins to execute the block's transactions ahead, if that is worthwhile. The engine's thread
     /// calls this, once the block's state includes everything before the first transaction.
     pub fn start(&self, block: &Arc<Block>, senders: &Senders, env: &EvmEnv) -> Option<Turns<'a>> {
-        let placement = self.listed.as_ref().zip(self.machines).map(|(listed, machines)| {
-            machines.place(block, &listed.state, env, 1 + self.threads.count())
-        });
-        let placement = placement.flatten();
+        let placement = self
+            .listed
+            .as_ref()
+            .zip(self.machines)
+            .map(|(listed, machines)| machines.place(block, &listed.state, env));
+        let (placement, senders) = (placement.flatten(), senders.share());
+        // A tx-executor recovers the signers of what it executes.
+        match placement.as_ref().is_some_and(Placement::is_shared) {
+            true => senders.leave(),
+            false => senders.recover(),
+        }
         // With a list and machines, the engine's own work is measured for the next placement.
         let is_alone = self.threads.is_empty() && self.listed.as_ref().zip(self.machines).is_none();
         if is_alone || block.transactions.len() < TRANSACTIONS_MIN {
             return None;
         }
-        let (senders, listed) = (senders.share(), self.listed.clone());
+        let listed = self.listed.clone();
         let listed_state = listed.as_ref().map(|listed| listed.state.clone());
         let job = self.job(block, &senders, env, listed_state);
         if let Some((placement, machines)) = placement.zip(self.machines) {
@@ -130,7 +138,23 @@ impl<'a> Ahead<'a> {
         let posted = self.threads.post(job, self.span.clone());
         let (block, env, conflict) = (block.clone(), env.clone(), None);
         let (runner, machines) = (Runner::default(), self.machines);
-        Some(Turns { posted, runner, listed, machines, block, senders, env, conflict })
+        let (began, executing, waiting) = (Instant::now(), Duration::ZERO, Duration::ZERO);
+        let threads = 1 + self.threads.count();
+        let turns = Turns {
+            posted,
+            runner,
+            listed,
+            machines,
+            began,
+            executing,
+            waiting,
+            threads,
+            block,
+            senders,
+            env,
+            conflict,
+        };
+        Some(turns)
     }
 
     fn job(
@@ -184,6 +208,12 @@ pub struct Turns<'a> {
     listed: Option<Listed>,
     /// Other machines, which want to know how fast this one is.
     machines: Option<&'a Machines>,
+    began: Instant,
+    /// Time in which the engine executed transactions, and in which it waited for them.
+    executing: Duration,
+    waiting: Duration,
+    /// Number of threads of this process.
+    threads: usize,
     block: Arc<Block>,
     senders: SharedSenders,
     env: EvmEnv,
@@ -248,8 +278,13 @@ impl<'a> Turns<'a> {
     /// Records the outcome in the current span and in the metrics.
     pub fn record(&self) {
         if let Some(machines) = self.machines {
-            let (gas, took) = self.job().own_execution();
-            machines.note_local(gas, took);
+            let (work, took) = self.job().own_execution();
+            // Other threads may get less of the processors than the engine.
+            let took = self.executing.max(took / u32::try_from(self.threads).unwrap_or(u32::MAX));
+            machines.note_local(work, took);
+            let other = self.executing + self.waiting;
+            let in_order = self.began.elapsed().saturating_sub(other);
+            machines.note_in_order(work_of(&self.block), in_order);
         }
         let (span, counts) = (Span::current(), &self.job().counts);
         span.record("listed", self.listed.is_some());
@@ -276,6 +311,20 @@ impl<'a> Turns<'a> {
     pub fn take(&mut self, index: usize) -> Option<Box<Speculation>> {
         let job = &self.posted.job;
         job.prepare_turn(&mut self.runner, index);
+        // Most results are there already.
+        match job.turn(index) {
+            Turn::Ahead(result) => return Some(result),
+            Turn::Execute => return None,
+            Turn::Running => {}
+        }
+        let (began, executing) = (Instant::now(), self.executing);
+        let result = self.wait_for(index);
+        self.waiting += began.elapsed().saturating_sub(self.executing - executing);
+        result
+    }
+
+    fn wait_for(&mut self, index: usize) -> Option<Box<Speculation>> {
+        let job = &self.posted.job;
         let mut may_help = true;
         loop {
             match job.turn(index) {
@@ -288,7 +337,9 @@ impl<'a> Turns<'a> {
                 Turn::Running if !may_help => job.wait(index),
                 Turn::Running => match job.claim() {
                     Claim::Run(later) => {
+                        let began = Instant::now();
                         let missed = job.run(&mut self.runner, later);
+                        self.executing += began.elapsed();
                         may_help = missed.is_empty();
                         job.want(missed);
                     }
@@ -307,7 +358,8 @@ impl<'a> Turns<'a> {
     }
 
     /// Notes gas that the engine executed at the turn of its transaction.
-    pub fn note_own(&self, gas: u64, took: Duration) {
+    pub fn note_own(&mut self, gas: u64, took: Duration) {
+        self.executing += took;
         self.job().note_own(gas, took);
     }
 

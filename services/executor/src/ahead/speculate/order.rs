@@ -5,7 +5,7 @@ use crate::ahead::senders::SharedSenders;
 use alloy_consensus::Transaction as _;
 use alloy_primitives::map::AddressMap;
 use std::{cmp::Reverse, sync::Arc};
-use tandem_chain::Block;
+use tandem_chain::{Block, Transaction};
 use tandem_primitives::{Address, BlockNumber};
 
 /// Index for no transaction.
@@ -24,8 +24,30 @@ pub struct BlockOrder {
     hot: AddressMap<BlockNumber>,
     /// Transactions in the order of their execution, if none depends on another one.
     independent: Option<std::vec::IntoIter<usize>>,
-    /// Gas limit of those that are left.
-    gas_left: u64,
+    /// Expected work of those that are left.
+    work_left: u64,
+    /// Gas of the block divided by the gas limits of its transactions.
+    used: f64,
+}
+
+/// Gas that takes about as long as the recovery of a sender and what else each transaction costs.
+pub const TRANSACTION_WORK: u64 = 50_000;
+
+/// Returns the work of a block: its gas, and what each transaction costs besides.
+pub fn work_of(block: &Block) -> u64 {
+    block.header.gas_used + block.transactions.len() as u64 * TRANSACTION_WORK
+}
+
+/// Returns the work of a transaction that uses this part of its gas limit.
+pub fn expected_work(transaction: &Transaction, used: f64) -> u64 {
+    (transaction.gas_limit() as f64 * used) as u64 + TRANSACTION_WORK
+}
+
+/// Returns the gas of a block divided by the gas limits of its transactions.
+pub fn part_used(block: &Block) -> f64 {
+    let limits = block.transactions.iter().map(|transaction| transaction.gas_limit());
+    let limits: u64 = limits.fold(0, u64::saturating_add);
+    (block.header.gas_used as f64 / limits.max(1) as f64).clamp(0.0, 1.0)
 }
 
 /// Results of calls to an address that held, and that conflicted.
@@ -46,8 +68,8 @@ impl BlockOrder {
     /// Creates the order of a block, with the contracts that were hot in recent blocks.
     pub fn new(block: Arc<Block>, senders: SharedSenders, hot: AddressMap<BlockNumber>) -> Self {
         let (last_of, callees) = (AddressMap::default(), AddressMap::default());
-        let (previous, independent, gas_left) = (Vec::new(), None, 0);
-        Self { block, senders, previous, last_of, callees, hot, independent, gas_left }
+        let (previous, independent, work_left, used) = (Vec::new(), None, 0, 0.0);
+        Self { block, senders, previous, last_of, callees, hot, independent, work_left, used }
     }
 
     /// Returns the order of a block whose transactions do not depend on one another, because its
@@ -57,9 +79,11 @@ impl BlockOrder {
         let mut order: Vec<_> = (0..block.transactions.len()).collect();
         // The sort is stable: the engine needs the first ones first.
         order.sort_by_key(|index| Reverse(block.transactions[*index].gas_limit()));
-        let gas_left = block.transactions.iter().map(|transaction| transaction.gas_limit()).sum();
+        let used = part_used(&block);
+        let works = block.transactions.iter().map(|transaction| expected_work(transaction, used));
+        let work_left = works.sum();
         let independent = Some(order.into_iter());
-        Self { independent, gas_left, ..Self::new(block, senders, AddressMap::default()) }
+        Self { independent, work_left, used, ..Self::new(block, senders, AddressMap::default()) }
     }
 
     /// Notes whether the result of a call held.
@@ -98,14 +122,14 @@ impl Order for BlockOrder {
     fn next_independent(&mut self) -> Option<Option<usize>> {
         let next = self.independent.as_mut()?.next();
         if let Some(index) = next {
-            let gas = self.block.transactions[index].gas_limit();
-            self.gas_left = self.gas_left.saturating_sub(gas);
+            let work = expected_work(&self.block.transactions[index], self.used);
+            self.work_left = self.work_left.saturating_sub(work);
         }
         Some(next)
     }
 
-    fn gas_left(&self) -> u64 {
-        self.gas_left
+    fn work_left(&self) -> u64 {
+        self.work_left
     }
 
     fn is_left(&self, index: usize) -> bool {

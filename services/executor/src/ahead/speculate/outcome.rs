@@ -1,9 +1,11 @@
 //! Outcomes of execution ahead: results, their numbers, and the time that the engine waits for one.
 
-use crate::{block::evm::Unrewarded, state::reads::Reads};
+use super::job::{AheadEvm, position};
+use crate::{block::evm::Unrewarded, error::Error, state::reads::Reads};
+use revm::context::{TxEnv, result::EVMError};
 use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Maximum time the engine waits for a transaction running elsewhere. Execution on outdated values
@@ -30,6 +32,24 @@ pub struct Speculation {
     pub took: Duration,
     /// Number of the tx-executor that executed it, `None` for a thread of this process.
     pub executed_by: Option<usize>,
+}
+
+/// Executes a transaction ahead of its turn. Returns `None` if its reads cannot be compared.
+///
+/// # Errors
+/// The error of the EVM: the transaction is invalid on these values, or one cannot be read.
+pub fn speculate(
+    evm: &mut AheadEvm<'_>,
+    index: usize,
+    environment: TxEnv,
+) -> Result<Option<Speculation>, EVMError<Error>> {
+    evm.database().begin(position(index));
+    let began = Instant::now();
+    let outcome = evm.transact_unrewarded(environment)?;
+    let took = began.elapsed();
+    let reads = evm.database().take_reads();
+    let is_comparable = !reads.met_storage;
+    Ok(is_comparable.then_some(Speculation { outcome, reads, took, executed_by: None }))
 }
 
 /// Numbers of a block's transactions by outcome.
@@ -61,9 +81,8 @@ const LEASED_WAIT_MIN: Duration = Duration::from_millis(2);
 /// Time in ns that the engine waits for each gas of it: about as long as it would execute.
 const LEASED_WAIT_PER_GAS: u64 = 2;
 
-/// Returns the time, since a transaction was given to a tx-executor, after which the engine executes
-/// it itself. A transaction has about that time here too, so the engine waits at most twice as long
-/// as without tx-executors.
+/// Returns the time that a tx-executor gets for a transaction besides what it needs at its usual pace.
+/// A transaction has about that time here too, so one that is late costs at most twice its own time.
 pub fn longest_lease(gas_limit: u64) -> Duration {
     let execution = Duration::from_nanos(gas_limit.saturating_mul(LEASED_WAIT_PER_GAS));
     execution.clamp(LEASED_WAIT_MIN, LISTED_WAIT_MAX)

@@ -83,8 +83,8 @@ pub trait Order {
         None
     }
 
-    /// Returns the gas limit of all transactions that [`Order::next_independent`] has not returned.
-    fn gas_left(&self) -> u64 {
+    /// Returns the work of all transactions that [`Order::next_independent`] has not returned, in gas.
+    fn work_left(&self) -> u64 {
         0
     }
 }
@@ -164,6 +164,12 @@ impl<R, O: Order> Statuses<R, O> {
         self.progress.notify_one();
     }
 
+    /// Same as [`Statuses::reopen`] for a transaction that the engine may wait for.
+    pub fn give_back(&self, index: usize) {
+        self.reopen(index);
+        self.wake_engine(index);
+    }
+
     /// Returns the next work of a thread other than the engine's. If there is none yet, a thread
     /// that `may_sleep` does so until there may be some.
     pub fn seek(&self, may_sleep: bool) -> Claim {
@@ -225,17 +231,17 @@ impl<R, O: Order> Statuses<R, O> {
     }
 
     /// Claims some of the next transactions, if none depends on another one: at least one, and more
-    /// while they are not above the `share` of the gas that is left. At most `count_max`.
+    /// while they are not above the `share` of the work that is left. At most `count_max`.
     pub fn claim_share(&self, count_max: usize, share: impl FnOnce(u64) -> u64) -> Vec<usize> {
         let mut claims = self.claims.lock();
         let order = &mut claims.order;
         let committed = self.committed.load(SeqCst);
-        let gas_left = order.gas_left();
-        let floor = gas_left.saturating_sub(share(gas_left));
+        let left = order.work_left();
+        let floor = left.saturating_sub(share(left));
         let mut claimed = Vec::new();
         while !self.is_closed()
             && claimed.len() < count_max
-            && (claimed.is_empty() || order.gas_left() > floor)
+            && (claimed.is_empty() || order.work_left() > floor)
             && let Some(Some(index)) = order.next_independent()
         {
             if index >= committed + self.lead && self.claim_this(index) {

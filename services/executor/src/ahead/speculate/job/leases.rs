@@ -1,63 +1,107 @@
 //! Transactions of a block that tx-executors have.
 
 use super::Job;
-use crate::ahead::speculate::outcome::longest_lease;
+use crate::ahead::speculate::{
+    order::{TRANSACTION_WORK, expected_work, part_used},
+    outcome::longest_lease,
+};
 use alloy_consensus::Transaction as _;
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst},
     time::Duration,
 };
+use tandem_chain::Block;
 
-/// Number of leases for each thread in which what is left would be done.
-const LEASES_LEFT: u64 = 3;
+/// Number of times that a tx-executor may take what it took for transactions before.
+const PATIENCE: u32 = 2;
+/// Longest time that a tx-executor is given for what it has, beyond that of one transaction.
+const BACKLOG_MAX: Duration = Duration::from_secs(2);
 
 /// Leases of one block, and what its own threads execute meanwhile.
 pub struct Leases {
-    /// Time since the beginning, in µs and not 0, at which each transaction was leased. 0 for those
-    /// that no tx-executor has.
-    since: Box<[AtomicU32]>,
-    /// Gas that threads of this process executed, and the time of it in ns.
-    own_gas: AtomicU64,
+    /// Time since the beginning, in µs and not 0, after which the engine executes a transaction
+    /// itself. 0 for those that no tx-executor has.
+    until: Box<[AtomicU32]>,
+    /// Gas of the block divided by the gas limits of its transactions.
+    used: f64,
+    /// Work that threads of this process did, and the time of it in ns.
+    own_work: AtomicU64,
     own_ns: AtomicU64,
 }
 
+/// Speed of a tx-executor.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Pace {
+    /// Time until it begins with the next lease.
+    pub begins: Duration,
+    /// Gas per second of all its threads, if it is known.
+    pub gas: Option<f64>,
+}
+
+impl Pace {
+    /// Returns the time that so much gas takes.
+    pub fn time_of(&self, gas: f64) -> Duration {
+        let seconds = self.gas.filter(|rate| *rate > 0.0).map_or(0.0, |rate| gas / rate);
+        Duration::try_from_secs_f64(seconds).unwrap_or(BACKLOG_MAX)
+    }
+}
+
 impl Leases {
-    /// Creates the state of a block with this many transactions, of which none is leased.
-    pub fn of(count: usize) -> Self {
-        let since = (0..count).map(|_| AtomicU32::new(0)).collect();
-        Self { since, own_gas: AtomicU64::new(0), own_ns: AtomicU64::new(0) }
+    /// Creates the state of a block of which nothing is leased.
+    pub fn of(block: &Block) -> Self {
+        let until = block.transactions.iter().map(|_| AtomicU32::new(0)).collect();
+        let used = part_used(block);
+        Self { until, used, own_work: AtomicU64::new(0), own_ns: AtomicU64::new(0) }
     }
 }
 
 impl Job {
     /// Notes gas that a thread of this process executed in this time.
     pub fn note_own(&self, gas: u64, took: Duration) {
-        self.leases.own_gas.fetch_add(gas, SeqCst);
+        self.leases.own_work.fetch_add(gas + TRANSACTION_WORK, SeqCst);
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.leases.own_ns.fetch_add(took, SeqCst);
     }
 
-    /// Returns the gas that threads of this process executed, and the time that this took.
+    /// Returns the work that threads of this process did, in gas, and the time that this took.
     pub fn own_execution(&self) -> (u64, Duration) {
-        (self.leases.own_gas.load(SeqCst), Duration::from_nanos(self.leases.own_ns.load(SeqCst)))
+        (self.leases.own_work.load(SeqCst), Duration::from_nanos(self.leases.own_ns.load(SeqCst)))
     }
 
-    /// Claims transactions for a tx-executor: the next ones with a fair share of the gas that is
-    /// left, for `executing` threads on all machines together. At most `count_max`, and more than one
-    /// only up to the share or `gas_min`.
-    pub fn lease(&self, executing: usize, count_max: usize, gas_min: u64) -> Vec<usize> {
-        // Shares shrink towards the end, so that no machine has one left when the others are done.
-        let share =
-            |gas_left: u64| (gas_left / (LEASES_LEFT * executing.max(1) as u64)).max(gas_min);
-        let leased = self.statuses.claim_share(count_max, share);
-        let now = u32::try_from(self.started.elapsed().as_micros()).unwrap_or(u32::MAX).max(1);
-        leased.iter().for_each(|index| self.leases.since[*index].store(now, SeqCst));
+    /// Returns the work of a transaction, in gas, if it uses as much of its limit as the whole block.
+    pub fn expected_work(&self, index: usize) -> f64 {
+        expected_work(&self.block.transactions[index], self.leases.used) as f64
+    }
+
+    /// Claims the next transactions for a tx-executor of this pace, with about so much work in all: at
+    /// most `count_max`, and more than one only up to the work. `work` gets that of all that are left.
+    pub fn lease(&self, count_max: usize, pace: Pace, work: impl FnOnce(f64) -> f64) -> Vec<usize> {
+        let leased = self.statuses.claim_share(count_max, |left| work(left as f64) as u64);
+        let sum = leased.iter().map(|index| self.expected_work(*index)).sum();
+        let backlog = ((pace.begins + pace.time_of(sum)) * PATIENCE).min(BACKLOG_MAX);
+        let now = self.started.elapsed();
+        for index in &leased {
+            let wait = longest_lease(self.block.transactions[*index].gas_limit());
+            let until = u32::try_from((now + backlog + wait).as_micros()).unwrap_or(u32::MAX);
+            self.leases.until[*index].store(until.max(1), SeqCst);
+        }
         leased
     }
 
-    /// Notes that a thread of this process executes a leased transaction now.
+    /// Notes that no tx-executor has a transaction any more.
     pub fn end_lease(&self, index: usize) {
-        self.leases.since[index].store(0, SeqCst);
+        self.leases.until[index].store(0, SeqCst);
+    }
+
+    /// Gives a leased transaction back, so that any thread may execute it.
+    pub fn give_back(&self, index: usize) {
+        self.end_lease(index);
+        self.statuses.give_back(index);
+    }
+
+    /// Claims a transaction that was given back. Returns false if another thread has taken it.
+    pub fn claim_again(&self, index: usize) -> bool {
+        self.statuses.claim_this(index)
     }
 
     /// Returns whether a transaction is still to be executed where it was leased to.
@@ -67,10 +111,8 @@ impl Job {
 
     /// Returns the time that a tx-executor has left for a transaction, `None` if none has it.
     pub fn lease_left(&self, index: usize) -> Option<Duration> {
-        let since = Some(self.leases.since[index].load(SeqCst)).filter(|since| *since != 0)?;
-        let max = longest_lease(self.block.transactions[index].gas_limit());
-        let since = Duration::from_micros(since.into());
-        Some((since + max).saturating_sub(self.started.elapsed()))
+        let until = Some(self.leases.until[index].load(SeqCst)).filter(|until| *until != 0)?;
+        Some(Duration::from_micros(until.into()).saturating_sub(self.started.elapsed()))
     }
 
     /// Takes over a transaction that a tx-executor has had for too long. Returns whether it did.

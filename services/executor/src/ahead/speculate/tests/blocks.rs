@@ -1,8 +1,10 @@
 //! Blocks with conflicting transactions.
 
 use super::{Random, state::Memory};
-use crate::block::requests::REQUEST_CONTRACTS;
-use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
+use crate::{ahead::senders::environment_of, block::requests::REQUEST_CONTRACTS};
+use alloy_consensus::{
+    SignableTransaction, Transaction as _, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy,
+};
 use alloy_eips::{
     eip2718::Encodable2718,
     eip2930::{AccessList, AccessListItem},
@@ -11,6 +13,7 @@ use alloy_eips::{
     eip7702::{Authorization, SignedAuthorization},
 };
 use alloy_primitives::{Signature, TxKind, hex};
+use revm::context::TxEnv;
 use std::sync::Arc;
 use tandem_chain::{Block, ChainSpec, Fork, Header, Transaction};
 use tandem_primitives::{Address, B256, Bytes, U256, keccak256};
@@ -206,7 +209,7 @@ impl Case {
             let (to, input) = (TxKind::Call(*to), input.clone());
             let transaction =
                 TxLegacy { chain_id: Some(1), gas_limit: gas, to, input, ..TxLegacy::default() };
-            let signature = Signature::new(U256::ONE, U256::ONE, false);
+            let signature = signature_by(Some(sender));
             raw.push(Transaction::from(transaction.into_signed(signature)).encoded_2718().into());
             signers.push(Some(sender));
         }
@@ -296,7 +299,7 @@ impl Writer<'_> {
 
     fn sign(&mut self, fields: Fields, signer: Option<Address>) {
         let Fields { nonce, kind, to, input, tip, fee, gas, value } = fields;
-        let signature = Signature::new(U256::ONE, U256::ONE, false);
+        let signature = signature_by(signer);
         let slots = vec![B256::ZERO, B256::with_last_byte(1)];
         let warm = [self.coinbase, COUNTER, to][self.random.below(3)];
         let access_list = AccessList(vec![AccessListItem { address: warm, storage_keys: slots }]);
@@ -383,13 +386,29 @@ impl Writer<'_> {
             0 => self.random.pick(&SENDERS),
             _ => self.random.pick(&AUTHORITIES),
         };
-        self.signers.push((!self.random.one_in(8)).then_some(authority));
+        let authority = (!self.random.one_in(8)).then_some(authority);
+        self.signers.push(authority);
         let address = self.random.pick(&[COUNTER, FACTORY, FORWARD, MORTAL, Address::ZERO]);
         let nonce = self.random.below(3) as u64;
         let authorization =
             Authorization { chain_id: U256::from(self.random.below(2)), address, nonce };
-        SignedAuthorization::new_unchecked(authorization, 0, U256::ONE, U256::ONE)
+        let signature = signature_by(authority);
+        SignedAuthorization::new_unchecked(authorization, 0, signature.r(), signature.s())
     }
+}
+
+/// Returns a signature that names who signed, instead of proving it. Zero for an invalid one.
+fn signature_by(signer: Option<Address>) -> Signature {
+    let word = signer.unwrap_or_default().into_word();
+    Signature::new(U256::from_be_bytes(word.0), U256::ONE, false)
+}
+
+/// Returns a transaction with the signers that its signatures name.
+pub fn named_signers(transaction: &Transaction) -> Option<TxEnv> {
+    let named = |r: U256| Some(Address::from_word(r.into())).filter(|address| !address.is_zero());
+    let authorizations = transaction.authorization_list().unwrap_or_default();
+    let authorities = authorizations.iter().map(|authorization| named(authorization.r()));
+    Some(environment_of(transaction, named(transaction.signature().r())?, authorities))
 }
 
 /// Fields common to all types of transactions.

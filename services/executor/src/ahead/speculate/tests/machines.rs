@@ -1,6 +1,10 @@
 //! Blocks whose transactions are executed by tx-executors as well: honest, lying, slow and lost ones.
 
-use super::{blocks::Case, listed::*, *};
+use super::{
+    blocks::{Case, named_signers},
+    listed::*,
+    *,
+};
 use crate::machines::{ForeignResults, Machines, Role, TransactionWorkers};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::{
@@ -71,7 +75,7 @@ impl Twin {
     fn new(conduct: Conduct) -> Arc<Self> {
         Arc::new(Self {
             conduct,
-            workers: TransactionWorkers::new(1 << 20),
+            workers: TransactionWorkers::new(1 << 20).recovering_by(named_signers),
             connection: AtomicU64::new(1),
             block: Mutex::default(),
             answers: bounded(10_000),
