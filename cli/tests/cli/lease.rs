@@ -67,8 +67,8 @@ async fn grow(storage: &str, folder: &Path) -> Recorded {
     last.unwrap()
 }
 
-/// Writes the same forkchoice again and again, until it is told to stop. Returns the time of the last
-/// success.
+/// Writes the same forkchoice repeatedly until `stop` is set. Returns the time of the last write that
+/// succeeded.
 fn write_until(
     stop: &Arc<AtomicBool>,
     client: Arc<Client>,

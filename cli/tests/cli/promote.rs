@@ -40,6 +40,18 @@ impl House {
         Self { folder, six, engine, blocks: corpus.payloads().collect() }
     }
 
+    /// Adds the blocks from this one on. JSON-RPC goes on at the promoted follower, and the other one
+    /// has gone over to it.
+    async fn reach_the_end(&mut self, from: usize) {
+        for index in from..self.blocks.len() {
+            self.extend(index).await;
+        }
+        let last = self.blocks[self.blocks.len() - 1].clone();
+        for process in ["executor", "follower-1", "follower-2"] {
+            self.shows(process, &last).await;
+        }
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
@@ -143,14 +155,7 @@ async fn survive_a_death(round: u64) -> Duration {
     house.extend(fatal).await;
     let gap = died.elapsed();
     eprintln!("round {round}: promoted after {promoted:?}, VALID after {gap:?}");
-    for index in fatal + 1..count {
-        house.extend(index).await;
-    }
-    // JSON-RPC goes on at the promoted one, and the other follower has gone over to it.
-    let last = house.blocks[count - 1].clone();
-    for process in ["executor", "follower-1", "follower-2"] {
-        house.shows(process, &last).await;
-    }
+    house.reach_the_end(fatal + 1).await;
     house.six.stop();
     verify(&house.data().join("followers/follower-1"));
     gap
@@ -215,7 +220,7 @@ async fn a_follower_takes_the_lease_of_a_leader_that_died_with_its_data() {
     let url = server.url();
     let more = ["--nats", &url, "--config", &settings];
     let mut house = House::start_with(folder, "2", &more);
-    let (count, fatal) = (house.blocks.len(), house.blocks.len() / 2);
+    let fatal = house.blocks.len() / 2;
     for index in 0..fatal {
         house.extend(index).await;
     }
@@ -230,13 +235,7 @@ async fn a_follower_takes_the_lease_of_a_leader_that_died_with_its_data() {
     let gap = died.elapsed();
     eprintln!("VALID {gap:?} after the death");
     assert!(gap < 2 * GAP_MAX, "{gap:?}");
-    for index in fatal + 1..count {
-        house.extend(index).await;
-    }
-    let last = house.blocks[count - 1].clone();
-    for process in ["executor", "follower-1", "follower-2"] {
-        house.shows(process, &last).await;
-    }
+    house.reach_the_end(fatal + 1).await;
     house.six.stop();
     let log =
         |name: &str| fs::read_to_string(house.data().join(format!("logs/{name}.log"))).unwrap();

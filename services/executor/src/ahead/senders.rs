@@ -402,13 +402,18 @@ mod tests {
         assert!(counts.iter().all(|&count| count >= 10), "invalid and valid: {counts:?}");
     }
 
-    #[test]
-    fn only_the_signers_that_are_asked_for_are_recovered_if_others_do_the_rest() {
+    /// Returns the senders of a block with three such transactions.
+    fn three_of(transactions: &impl Strategy<Value = Bytes>) -> Senders {
         let mut runner = TestRunner::deterministic();
         let raw: Vec<_> =
-            (0..3).map(|_| plain().new_tree(&mut runner).unwrap().current()).collect();
+            (0..3).map(|_| transactions.new_tree(&mut runner).unwrap().current()).collect();
         let block = Block::seal(Header::default(), &raw, None).unwrap();
-        let senders = Senders::new(Arc::new(block));
+        Senders::new(Arc::new(block))
+    }
+
+    #[test]
+    fn only_the_signers_that_are_asked_for_are_recovered_if_others_do_the_rest() {
+        let senders = three_of(&plain());
         senders.share().leave();
         senders.get(1);
         let known = [0, 1, 2].map(|index| senders.share().peek(index).is_some());
@@ -417,11 +422,7 @@ mod tests {
 
     #[test]
     fn nothing_is_recovered_any_more_once_nobody_can_ask() {
-        let mut runner = TestRunner::deterministic();
-        let raw: Vec<_> =
-            (0..3).map(|_| set_code().new_tree(&mut runner).unwrap().current()).collect();
-        let block = Block::seal(Header::default(), &raw, None).unwrap();
-        let senders = Senders::new(Arc::new(block));
+        let senders = three_of(&set_code());
         let inner = senders.inner().clone();
         assert_eq!(inner.take(), Some(0));
         drop(senders);
