@@ -6,11 +6,13 @@ mod install;
 
 use serde_json::Value;
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::Mutex,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -180,13 +182,16 @@ impl Drop for NatsServer {
     }
 }
 
-/// Returns a port that is free now and stays free while a server is killed. It lies outside the
-/// range from which the system takes ports for connections. A client that tries to connect in vain
-/// could otherwise connect to itself.
+/// Returns a port that is free now, stays free while a server is killed, and was not returned before:
+/// the servers of a cluster are told all ports before they listen. It lies outside the range from
+/// which the system takes ports for connections. A client that tries to connect in vain could
+/// otherwise connect to itself.
 fn free_port() -> u16 {
+    static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     eventually("a free port", || {
         let port = rand::random_range(10_000..30_000);
-        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok().map(|_| port)
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
+        RETURNED.lock().unwrap().insert(port).then_some(port)
     })
 }
 
