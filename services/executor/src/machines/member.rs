@@ -3,7 +3,7 @@
 use super::{
     Shared,
     answers::Answers,
-    fragment::{Foreign, is_same, speculation_of},
+    fragment::{is_same, speculation_of},
     health::{Health, Role},
     placement::{Rates, Share},
     transaction_of,
@@ -533,9 +533,9 @@ impl<'a> BlockAt<'a> {
         let gas = outcome.gas.spent;
         let gas_limit = self.job().block.transactions[index].gas_limit();
         let took = (result.took, self.member.number);
-        let at = (index, gas_limit);
+        let at = (index, gas_limit, self.job().env.block_env.beneficiary);
         match speculation_of(outcome, at, &mut self.recorder, self.listed, took) {
-            Ok(Some(Foreign { speculation, agrees: true })) if !self.is_trial => {
+            Ok(Some(speculation)) if speculation.agreement.is_some() && !self.is_trial => {
                 count("executed");
                 self.pace.note(gas + TRANSACTION_WORK, self.heard);
                 self.job().end_lease(index);
@@ -547,7 +547,7 @@ impl<'a> BlockAt<'a> {
                 let own = self.job().execute_here(&mut self.runner, index);
                 self.compared += usize::from(own.is_some());
                 let is_wrong = match (&own, &foreign) {
-                    (Some(own), Some(foreign)) => !is_same(own, &foreign.speculation),
+                    (Some(own), Some(foreign)) => !is_same(own, foreign),
                     (Some(_), None) => true,
                     // Without a result of its own, the executor cannot tell.
                     (None, _) => false,

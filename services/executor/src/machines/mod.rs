@@ -43,7 +43,7 @@ use alloy_eips::Encodable2718 as _;
 use alloy_evm::EvmEnv;
 pub use health::Role;
 use member::{Member, Work};
-use metrics::{counter, gauge};
+use metrics::gauge;
 use parking_lot::{Condvar, Mutex};
 use placement::{Candidate, Load, LocalRates, Share};
 use std::{
@@ -63,7 +63,7 @@ use tandem_proto::{
     tx_executor::{Environment, RangeTransaction, TxExecutorApi},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{Span, warn};
+use tracing::Span;
 
 /// Part of a tx-executor's share that it gets at once. The rest goes to who is free.
 const FIRST_LEASE: f64 = 0.75;
@@ -259,12 +259,6 @@ impl Machines {
     /// Notes the time of a block in which the engine neither executed transactions nor waited.
     pub fn note_in_order(&self, gas: u64, took: Duration) {
         self.local.note_in_order(gas, took);
-    }
-
-    /// Notes that a block is executed again without foreign results.
-    pub fn note_repeated(&self, number: u64) {
-        warn!(number, "the block breaks a rule with foreign results, it is executed without them");
-        counter!(names::LEASED_TRANSACTIONS, "outcome" => "repeated_block").increment(1);
     }
 }
 
