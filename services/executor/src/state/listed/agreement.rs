@@ -231,3 +231,124 @@ impl ListedState {
         Some(agreement)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_primitives::map::AddressMap;
+    use proptest::prelude::*;
+    use revm::state::{AccountInfo, EvmStorageSlot, TransactionId};
+    use std::collections::BTreeMap;
+
+    const BENEFICIARY: Address = Address::repeat_byte(9);
+
+    /// Values of an account: balance, nonce, and three slots.
+    type Values = (u64, u64, [u64; 3]);
+    /// Accounts that a transaction loads, with the values that it leaves, and which slots it loads.
+    type Transaction = BTreeMap<u8, (Values, [bool; 3])>;
+
+    fn address(n: u8) -> Address {
+        Address::repeat_byte(n + 1)
+    }
+
+    /// Returns what a transaction loads and changes, and makes the changes.
+    fn execute(state: &mut BTreeMap<u8, Values>, transaction: &Transaction) -> EvmState {
+        let loaded = |(n, (after, loads)): (&u8, &(Values, [bool; 3]))| {
+            let before = state.entry(*n).or_insert((5, 1, [0, 7, 0]));
+            let balance = U256::from(before.0);
+            let mut account =
+                EvmAccount::from(AccountInfo { balance, nonce: before.1, ..Default::default() });
+            (account.info.balance, account.info.nonce) = (U256::from(after.0), after.1);
+            account.mark_touch();
+            for slot in (0..3).filter(|slot| loads[*slot]) {
+                let [was, is] = [before.2[slot], after.2[slot]].map(U256::from);
+                let value = EvmStorageSlot::new_changed(was, is, TransactionId::ZERO);
+                account.storage.insert(U256::from(slot), value);
+                before.2[slot] = after.2[slot];
+            }
+            (before.0, before.1) = (after.0, after.1);
+            (address(*n), account)
+        };
+        AddressMap::from_iter(transaction.iter().map(loaded))
+    }
+
+    fn listed(states: &[EvmState]) -> ListedState {
+        let mut builder = AccessListBuilder::default();
+        for (index, state) in states.iter().enumerate() {
+            builder.set_index(index as u64 + 1);
+            builder.add(state);
+        }
+        ListedState::of(&builder.finish().unwrap()).unwrap()
+    }
+
+    fn transaction() -> impl Strategy<Value = Transaction> {
+        let account = ((1..4_u64, 1..3_u64, [0..3_u64, 0..3, 0..3]), any::<[bool; 3]>());
+        prop::collection::btree_map(0..4_u8, account, 1..4)
+    }
+
+    proptest! {
+        /// The list of random transactions, made by revm, is the one with which they agree.
+        #[test]
+        fn transactions_agree_with_their_list_and_no_other(
+            transactions in prop::collection::vec(transaction(), 1..8),
+            left_out in any::<prop::sample::Index>(),
+        ) {
+            let mut state = BTreeMap::new();
+            let states: Vec<_> = transactions.iter().map(|t| execute(&mut state, t)).collect();
+            let right = listed(&states);
+            let agreement = |list: &ListedState, index: usize| {
+                list.agreement(index as Position + 1, &states[index], None)
+            };
+            let mut confirmed = Confirmed::new(&right);
+            for index in 0..states.len() {
+                prop_assert!(!confirmed.is_all(&right) || agreement(&right, index).unwrap().changes == 0);
+                confirmed.add(&agreement(&right, index).unwrap());
+            }
+            prop_assert!(confirmed.is_all(&right));
+
+            // The list of all but one, and of others in its place.
+            let left_out = left_out.index(states.len());
+            let mut others = states.clone();
+            others[left_out] = EvmState::default();
+            let other = listed(&others);
+            let same = other.changes == right.changes
+                && other.reads == right.reads
+                && other.order == right.order;
+            let mut confirmed = Confirmed::new(&other);
+            let all = (0..states.len()).all(|index| {
+                agreement(&other, index).map(|agreement| confirmed.add(&agreement)).is_some()
+            });
+            prop_assert_eq!(all && confirmed.is_all(&other), same);
+        }
+    }
+
+    #[test]
+    fn an_account_that_is_gone_does_not_agree() {
+        let mut empty = EvmAccount::from(AccountInfo::default());
+        empty.mark_touch();
+        let state = |account: &EvmAccount| AddressMap::from_iter([(address(0), account.clone())]);
+        let listed = listed(&[state(&empty)]);
+        assert!(listed.agreement(1, &state(&empty), None).is_none(), "it was there");
+        let mut absent = EvmAccount::new_not_existing(TransactionId::ZERO);
+        absent.mark_touch();
+        assert!(listed.agreement(1, &state(&absent), None).is_some());
+        absent.mark_selfdestructed_locally();
+        assert!(listed.agreement(1, &state(&absent), None).is_none());
+    }
+
+    #[test]
+    fn the_fee_of_the_beneficiary_is_a_change_of_its_balance() {
+        let before = Some(Account { balance: U256::from(10), ..Account::default() });
+        let mut rewarded = EvmAccount::from(AccountInfo::from_balance(U256::from(10)));
+        rewarded.info.balance = U256::from(13);
+        rewarded.mark_touch();
+        let listed = listed(&[AddressMap::from_iter([(BENEFICIARY, rewarded)])]);
+        let fee = |amount: u64, before| {
+            let reward = Reward { beneficiary: BENEFICIARY, amount: U256::from(amount), before };
+            listed.agreement(1, &EvmState::default(), Some(reward))
+        };
+        assert_eq!(fee(3, before).map(|agreement| agreement.changes), Some(1));
+        assert!(fee(2, before).is_none() && fee(0, before).is_none() && fee(3, None).is_none());
+        assert!(listed.agreement(1, &EvmState::default(), None).is_some(), "nothing is confirmed");
+    }
+}
