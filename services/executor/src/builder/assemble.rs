@@ -23,7 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_chain::{
-    AccessList, Block, Fork, Header, Payload, Template, receipts_root, validate_body, validate_header,
+    AccessList, Block, Fork, Header, Payload, Template, receipts_root, validate_body,
+    validate_header,
 };
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff, keccak256};
 use tandem_proto::multiproof::{self, Begin, ProofApi, ProofSession, StateUpdate};

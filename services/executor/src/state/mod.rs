@@ -17,11 +17,7 @@ pub mod view;
 use crate::{
     block::{access_list::AccessListBuilder, collision::StorageOccupancy},
     error::Error,
-    state::{
-        flush::Flusher,
-        listed::ListedState,
-        published::Position,
-    },
+    state::{flush::Flusher, listed::ListedState, published::Position},
 };
 use ahead::Publisher;
 use alloy_primitives::map::{AddressMap, B256Map, HashMap};
