@@ -1,11 +1,11 @@
 //! One tx-executor: the thread that speaks with it, and what is known of it.
 
 use super::{
-    Shared,
+    Shared, Work,
     answers::Answers,
     fragment::{is_same, speculation_of},
     health::{Health, Role},
-    placement::{Rates, Share},
+    placement::Rates,
     transaction_of,
     values::{Values, bytes_of},
 };
@@ -20,14 +20,13 @@ use metrics::counter;
 use parking_lot::Mutex;
 use std::{
     collections::BTreeSet,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tandem_proto::{
     limits::{TX_PART_BYTES, TX_RANGE_MAX},
     tx_executor::{
-        BeginTransactions, Environment, NotSent, RangeTransaction, TxCommand, TxExecutorApi,
-        TxReply, TxResult,
+        BeginTransactions, NotSent, RangeTransaction, TxCommand, TxExecutorApi, TxReply, TxResult,
     },
 };
 use tandem_telemetry::{BusyIntervals, traceparent};
@@ -55,23 +54,6 @@ const TRIAL: usize = 8;
 const KNOWN_CODES_MAX: usize = 10_000;
 /// Least bytes of a block from which the rate of the connection is measured.
 const MEASURED_BYTES_MIN: usize = 32 << 10;
-
-/// Block that is executed on several machines.
-pub struct Work {
-    pub job: Arc<Job>,
-    /// Role of each tx-executor, by its number.
-    pub roles: Vec<Option<Role>>,
-    /// Share of each tx-executor.
-    pub shares: Vec<Option<Share>>,
-    /// Transactions that are leased to each beforehand.
-    pub first: Vec<Mutex<Vec<usize>>>,
-    pub environment: Environment,
-    /// Parent of the spans.
-    pub span: Span,
-    /// Values of the parent's state, read by the first thread that needs them.
-    pub values: OnceLock<Option<Values>>,
-    pub posted: Instant,
-}
 
 /// Knowledge about a tx-executor.
 #[derive(Default)]
@@ -153,6 +135,11 @@ impl Member {
     pub fn pace(&self, delay: f64) -> Pace {
         let begins = Duration::try_from_secs_f64(delay).unwrap_or_default();
         Pace { begins, gas: self.known.lock().rates.gas }
+    }
+
+    /// Notes that the tx-executor was not used in a block that is worth several machines.
+    pub fn note_unused(&self) {
+        self.known.lock().rates.note_unused();
     }
 
     /// Leaves the tx-executor alone for a while, because a result of it was wrong.
