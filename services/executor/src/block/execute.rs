@@ -113,7 +113,7 @@ pub fn execute<R: StateReader>(
             }
             followed.repeat(spec, block, state, result)
         }
-        // What follows the transactions failed on the list's values.
+        // A system call or a withdrawal failed on the list's values.
         Ok(Ran::Followed(_, Err(_))) => {
             state.restart();
             let again = run(spec, block, senders, state, rooter, None, &mut steps);

@@ -43,7 +43,7 @@ pub struct Speculation {
     pub took: Duration,
     /// Number of the tx-executor that executed it, `None` for a thread of this process.
     pub executed_by: Option<usize>,
-    /// What the result confirms of the access list that drives the block, if it agrees with it.
+    /// Parts that the result confirms of the access list that drives the block, if it agrees with it.
     pub agreement: Option<Agreement>,
 }
 

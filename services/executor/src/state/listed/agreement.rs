@@ -6,7 +6,7 @@
 //! Nothing has to be committed to know that. In the end, the list is right if all of it was confirmed:
 //! each change by its writer, and each account and slot by someone who touched it.
 //!
-//! What no list tells does not agree: an account that is gone after its transaction.
+//! An account that is gone after its transaction does not agree, because no list tells that.
 
 use super::{ListedAccount, ListedState, Values};
 use crate::{block::access_list::AccessListBuilder, state::published::Position};
@@ -21,7 +21,7 @@ use revm::{
 };
 use tandem_primitives::Account;
 
-/// What one result confirms of the list.
+/// Parts of the list that one result confirms.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Agreement {
     /// Number of changes. Those of each position are different ones.
@@ -43,7 +43,7 @@ pub struct Reward {
     pub before: Option<Account>,
 }
 
-/// What results have confirmed of the list so far.
+/// Parts of the list that results have confirmed so far.
 pub struct Confirmed {
     changes: usize,
     accounts: Places,
@@ -239,6 +239,7 @@ mod tests {
     use proptest::prelude::*;
     use revm::state::{AccountInfo, EvmStorageSlot, TransactionId};
     use std::collections::BTreeMap;
+    use tandem_chain::AccessList;
 
     const BENEFICIARY: Address = Address::repeat_byte(9);
 
@@ -272,13 +273,17 @@ mod tests {
         AddressMap::from_iter(transaction.iter().map(loaded))
     }
 
-    fn listed(states: &[EvmState]) -> ListedState {
+    fn list(states: &[EvmState]) -> AccessList {
         let mut builder = AccessListBuilder::default();
         for (index, state) in states.iter().enumerate() {
             builder.set_index(index as u64 + 1);
             builder.add(state);
         }
-        ListedState::of(&builder.finish().unwrap()).unwrap()
+        builder.finish().unwrap()
+    }
+
+    fn listed(states: &[EvmState]) -> ListedState {
+        ListedState::of(&list(states)).unwrap()
     }
 
     fn transaction() -> impl Strategy<Value = Transaction> {
@@ -310,10 +315,7 @@ mod tests {
             let left_out = left_out.index(states.len());
             let mut others = states.clone();
             others[left_out] = EvmState::default();
-            let other = listed(&others);
-            let same = other.changes == right.changes
-                && other.reads == right.reads
-                && other.order == right.order;
+            let (other, same) = (listed(&others), list(&others) == list(&states));
             let mut confirmed = Confirmed::new(&other);
             let all = (0..states.len()).all(|index| {
                 agreement(&other, index).map(|agreement| confirmed.add(&agreement)).is_some()
