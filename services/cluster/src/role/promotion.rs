@@ -89,7 +89,7 @@ impl Candidate {
     /// # Errors
     /// [`Error::Store`].
     pub fn hear_holder(&self, term: Term) -> Result<Term> {
-        // A copy: whoever notes a term changes the channel, and must not wait for this look at it.
+        // Copied first: `hear_term` changes this channel, and waits while a borrow of it is held.
         let standing = *self.standing().borrow();
         match standing {
             Standing::Leads(own) if own >= term => Ok(own),

@@ -68,13 +68,13 @@ use values::Values;
 
 /// Part of a tx-executor's share that it gets at once. The rest goes to who is free.
 const FIRST_LEASE: f64 = 0.75;
-/// Gas of a block in which a tx-executor that is not used might have been.
-const WORTH_A_TRY: u64 = 10_000_000;
 /// Number of pieces of that part.
 const FIRST_ROUNDS: u32 = 8;
 /// Maximum number of transactions of a piece. Half of those that may wait at a tx-executor come at
 /// once.
 const FIRST_COUNT_MAX: usize = 64;
+/// Gas from which a block is worth several machines: one that is not used in it may be tried sooner.
+const WORTH_A_TRY: u64 = 10_000_000;
 
 /// The tx-executors of an executor, each with a thread that speaks with it.
 pub struct Machines {

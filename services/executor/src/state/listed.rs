@@ -248,28 +248,32 @@ impl ListedAccount {
     /// Returns the value that writers before `position` leave in a slot, `None` if none of them
     /// changed it.
     pub fn slot_before(&self, slot: &U256, position: Position) -> Option<U256> {
-        let at = self.changed.binary_search_by(|(key, _)| key.cmp(slot)).ok()?;
-        self.changed[at].1.values.before(position)
+        self.changed_slot(slot)?.values.before(position)
+    }
+
+    fn changed_at(&self, slot: &U256) -> Option<usize> {
+        self.changed.binary_search_by(|(key, _)| key.cmp(slot)).ok()
+    }
+
+    fn changed_slot(&self, slot: &U256) -> Option<&ListedSlot> {
+        Some(&self.changed[self.changed_at(slot)?].1)
+    }
+
+    fn read_at(&self, slot: &U256) -> Option<usize> {
+        self.read.binary_search_by(|(key, _)| key.cmp(slot)).ok()
     }
 
     /// Returns `keccak256(slot)` of a slot that the list names.
     pub fn slot_hash(&self, slot: &U256) -> Option<B256> {
-        if let Ok(at) = self.read.binary_search_by(|(key, _)| key.cmp(slot)) {
-            return Some(self.read[at].1);
+        match self.read_at(slot) {
+            Some(at) => Some(self.read[at].1),
+            None => Some(self.changed_slot(slot)?.hash),
         }
-        let at = self.changed.binary_search_by(|(key, _)| key.cmp(slot)).ok()?;
-        Some(self.changed[at].1.hash)
     }
 
     /// Returns the place of a slot among those of the account: changed ones come first.
     pub fn slot_place(&self, slot: &U256) -> Option<usize> {
-        match self.changed.binary_search_by(|(key, _)| key.cmp(slot)) {
-            Ok(at) => Some(at),
-            Err(_) => {
-                let at = self.read.binary_search_by(|(key, _)| key.cmp(slot)).ok()?;
-                Some(self.changed.len() + at)
-            }
-        }
+        self.changed_at(slot).or_else(|| Some(self.changed.len() + self.read_at(slot)?))
     }
 
     /// Returns the slot at a place, with `keccak256(slot)`. `None` beyond the last one.

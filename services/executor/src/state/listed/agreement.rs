@@ -110,10 +110,10 @@ impl Agreement {
         key: &U256,
         change: Option<U256>,
     ) -> Option<()> {
-        if let Ok(at) = listed.changed.binary_search_by(|(listed, _)| listed.cmp(key)) {
-            return self.compare(&listed.changed[at].1.values, position, change);
+        if let Some(slot) = listed.changed_slot(key) {
+            return self.compare(&slot.values, position, change);
         }
-        let at = listed.read.binary_search_by(|(listed, _)| listed.cmp(key)).ok()?;
+        let at = listed.read_at(key)?;
         self.reads.push(u32::try_from(listed.first_read + at).ok()?);
         change.is_none().then_some(())
     }
@@ -190,13 +190,12 @@ impl Agreement {
         for (key, writes) in &accesses.storage.storage {
             if writes.is_empty() {
                 // Read by the system; others may have changed it.
-                if listed.changed.binary_search_by(|(listed, _)| listed.cmp(key)).is_err() {
+                if listed.changed_at(key).is_none() {
                     self.add_slot(listed, Position::MAX, key, None)?;
                 }
                 continue;
             }
-            let at = listed.changed.binary_search_by(|(listed, _)| listed.cmp(key)).ok()?;
-            self.add_writes(&listed.changed[at].1.values, writes, |value| *value)?;
+            self.add_writes(&listed.changed_slot(key)?.values, writes, |value| *value)?;
         }
         Some(())
     }
