@@ -3,7 +3,10 @@
 use super::plan::{OURS, Role};
 use crate::environment::variable;
 use anyhow::Context;
-use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process, set_parent_process_death_signal,
+    waitid,
+};
 use std::{
     env,
     fs::{self, OpenOptions},
@@ -99,11 +102,11 @@ impl Child {
         }
     }
 
-    fn has_ended(&mut self) -> bool {
-        match &mut self.state {
-            State::Runs { process, .. } => !matches!(process.try_wait(), Ok(None)),
-            State::Pauses { .. } => true,
-        }
+    /// Whether the process has ended. Leaves it to be reaped later, see [`stop_all`].
+    fn has_ended(&self) -> bool {
+        let State::Runs { process, .. } = &self.state else { return true };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(waitid(WaitId::Pid(Pid::from_child(process)), options), Ok(None))
     }
 }
 
@@ -156,22 +159,27 @@ fn spawn(role: &Role) -> anyhow::Result<State> {
 
 /// Stops processes in the reverse order of their start, so that callers end first. Services that do
 /// not call each other end together.
+///
+/// All processes are reaped after the last has ended. Linux lets whoever reaps a process spin until
+/// the process's threads have left `/proc`, and a thread of the lowest priority takes seconds for
+/// that on a busy machine.
 pub async fn stop_all(mut children: Vec<Child>) {
+    let mut ended = Vec::with_capacity(children.len());
     while let Some(stage) = children.last().map(|child| child.role.stage) {
         let first = children.iter().position(|child| child.role.stage == stage).unwrap_or(0);
-        let mut ending = children.split_off(first);
+        let ending = children.split_off(first);
         ending.iter().for_each(|child| child.tell(Signal::TERM));
         let started = Instant::now();
-        while !ending.iter_mut().all(Child::has_ended) {
+        while !ending.iter().all(Child::has_ended) {
             if started.elapsed() > END_MAX {
-                for child in
-                    ending.iter_mut().filter_map(|child| (!child.has_ended()).then_some(child))
-                {
+                for child in ending.iter().filter(|child| !child.has_ended()) {
                     eprintln!("{} does not end and is killed", child.role.name);
+                    child.tell(Signal::KILL);
                 }
                 break;
             }
             sleep(Duration::from_millis(20)).await;
         }
+        ended.extend(ending);
     }
 }
