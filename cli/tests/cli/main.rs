@@ -10,6 +10,7 @@ mod crash;
 mod deploy;
 mod devnet;
 mod discovery;
+mod failover;
 mod follower;
 mod full_disk;
 mod geth_suites;

@@ -66,6 +66,9 @@ impl<'a> Applier<'a> {
             if self.shared.stopping.is_cancelled() {
                 return Err(Error::Stopping);
             }
+            if self.leader.api.is_some() && self.shared.left.is_cancelled() {
+                return Err(Error::left());
+            }
             let message = feed.next(LOOK_EVERY).map_err(Error::of_leader)?;
             let now = Instant::now();
             let Some(message) = message else {

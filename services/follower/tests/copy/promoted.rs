@@ -4,6 +4,7 @@ use crate::{
     chain::{Leader, child, new_database},
     setup::{Copy, Host, named, wait_until},
 };
+use tandem_follower::Leader as Source;
 use tandem_primitives::BlockId;
 use tandem_proto::storage::{
     BaseReads, BlockWrites, Forkchoice, Leadership, Standing, Term, WriteLease,
@@ -64,4 +65,38 @@ fn another_follower_goes_over_to_the_promoted_one_and_leaves_the_old_leader() {
         tandem_storage_writer::StorageWriter::start(config, tandem_storage_writer::Deps::default());
     assert_eq!(writer.unwrap().lead(Term::default()), Ok(Term(2)));
     leader.host.stop();
+}
+
+#[test]
+fn a_candidate_leaves_a_leader_that_is_alive_and_reads_the_stream_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = |name: &str| directory.path().join(name);
+    let (theirs, further, own) = (folder("leader"), folder("further"), folder("copy"));
+    // With the same seed, both have the same blocks; the second one stands for the stream.
+    let start = |datadir| Leader::start(datadir, Config::with_small_limits(datadir), 19);
+    let (mut leader, mut stream) = (start(&theirs), start(&further));
+    leader.grow(12);
+    stream.grow(20);
+    new_database(&own);
+    let sources = vec![
+        named("leader", leader.host.client()),
+        Source::feed_only("stream", stream.host.client()),
+    ];
+    let copy = Copy::start(&own, sources);
+    copy.wait_for(&leader.writer);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(copy.head(), leader.head(), "its leader is in reach");
+    copy.follower.leave_leaders();
+    copy.wait_for(&stream.writer);
+    // It does not go back when the stream has nothing more.
+    stream.host.stop();
+    leader.grow(10);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(copy.head(), stream.head());
+    stream.host.start_again(&stream.writer.clone());
+    stream.grow(3);
+    copy.wait_for(&stream.writer);
+    copy.end();
+    leader.host.stop();
+    stream.host.stop();
 }
