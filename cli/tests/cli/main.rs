@@ -26,6 +26,7 @@ mod promote;
 mod sessions;
 mod six_processes;
 mod snapshot;
+mod split_brain;
 mod standby;
 mod stop;
 mod top;
