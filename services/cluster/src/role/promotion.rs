@@ -89,7 +89,9 @@ impl Candidate {
     /// # Errors
     /// [`Error::Store`].
     pub fn hear_holder(&self, term: Term) -> Result<Term> {
-        match *self.standing().borrow() {
+        // A copy: whoever notes a term changes the channel, and must not wait for this look at it.
+        let standing = *self.standing().borrow();
+        match standing {
             Standing::Leads(own) if own >= term => Ok(own),
             _ => self.storage.hear_term(term),
         }
@@ -293,5 +295,36 @@ async fn show(storage: Arc<StorageWriter>, replica: Arc<Replica>) {
             Err(_) => return,
         }
         sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::mpsc, thread};
+    use tandem_cluster_tests::Corpus;
+    use tandem_storage_writer::{Config, Deps, init};
+
+    #[test]
+    fn a_follower_may_hear_of_a_new_holder_from_the_lease_first() {
+        let folder = tempfile::tempdir().unwrap();
+        init(&Corpus::demo().genesis(), folder.path(), |_| {}).unwrap();
+        let config = Config { follows: true, ..Config::with_small_limits(folder.path()) };
+        let storage = StorageWriter::start(config, Deps::default()).unwrap();
+        let candidate = Candidate {
+            storage: storage.clone(),
+            follower: None,
+            leaders: Vec::new(),
+            lag_blocks_max: 4,
+            started: Instant::now(),
+            lease: None,
+            fatal: CancellationToken::new(),
+        };
+        let (sender, heard) = mpsc::channel();
+        let hears = thread::spawn(move || sender.send(candidate.hear_holder(Term(2))));
+        assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(Ok(Term(2))));
+        assert_eq!(storage.known_term(), Term(2));
+        hears.join().unwrap().unwrap();
+        storage.stop();
     }
 }
