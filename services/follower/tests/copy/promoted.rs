@@ -100,3 +100,62 @@ fn a_candidate_leaves_a_leader_that_is_alive_and_reads_the_stream_alone() {
     leader.host.stop();
     stream.host.stop();
 }
+
+#[test]
+fn a_stream_is_read_through_a_term_that_is_over_and_its_leader_is_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = |name: &str| directory.path().join(name);
+    let (theirs, own) = (folder("leader"), folder("copy"));
+    let mut leader = Leader::start(&theirs, Config::with_small_limits(&theirs), 23);
+    leader.grow(12);
+    new_database(&own);
+    let sources = |leader: &Leader| vec![named("leader", leader.host.client())];
+    let copy = Copy::start(&own, sources(&leader));
+    copy.wait_for(&leader.writer);
+    // The lease may tell of a new holder before the end of the old one's blocks was read.
+    copy.writer.hear_term(Term(3)).unwrap();
+    let (own, head) = (copy.stop(), leader.head());
+    leader.grow(5);
+    let copy = Copy::start(&own, sources(&leader));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!((copy.head(), copy.follower.status().is_led()), (head, false));
+    let own = copy.stop();
+    let stream = Source::feed_only("stream", leader.host.client());
+    let copy = Copy::start(&own, vec![stream]);
+    copy.wait_for(&leader.writer);
+    leader.grow(5);
+    copy.wait_for(&leader.writer);
+    copy.end();
+    leader.host.stop();
+}
+
+#[test]
+fn a_copy_leaves_its_branch_for_that_of_a_term_that_is_over_only_as_a_candidate() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = |name: &str| directory.path().join(name);
+    let (theirs, further, own) = (folder("leader"), folder("further"), folder("copy"));
+    let start = |datadir| Leader::start(datadir, Config::with_small_limits(datadir), 29);
+    let (mut leader, mut stream) = (start(&theirs), start(&further));
+    for side in [&mut leader, &mut stream] {
+        side.grow(12);
+    }
+    // Two branches from here on, and the one in the stream is longer.
+    stream.random.next();
+    leader.grow(1);
+    stream.grow(4);
+    assert_ne!(leader.head().hash, stream.chain[13].0.hash);
+    new_database(&own);
+    let copy = Copy::start(&own, vec![named("leader", leader.host.client())]);
+    copy.wait_for(&leader.writer);
+    copy.writer.hear_term(Term(3)).unwrap();
+    let own = copy.stop();
+    let copy = Copy::start(&own, vec![Source::feed_only("stream", stream.host.client())]);
+    wait_until(|| copy.heard.stored.lock().last() == Some(&stream.head()));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(copy.head(), leader.head());
+    copy.follower.leave_leaders();
+    copy.wait_for(&stream.writer);
+    copy.end();
+    leader.host.stop();
+    stream.host.stop();
+}
