@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(8);
 /// Longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_millis(800);
 
-/// What was accepted in a term.
+/// Calls that were accepted in a term.
 struct Accepted {
     /// Side that accepted it.
     side: usize,

@@ -84,7 +84,7 @@ pub async fn follower(
     let feed = config.storage_writer.feed.clone();
     let mut leaders = leaders.to_vec();
     if feed.is_published() && !leaders.iter().any(|leader| leader == JETSTREAM) {
-        // What a leader that is gone had acknowledged is there.
+        // It has what a leader that is gone had acknowledged.
         leaders.push(JETSTREAM.to_owned());
     }
     if leaders.iter().any(|leader| leader == JETSTREAM) && !is_shared {

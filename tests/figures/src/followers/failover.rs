@@ -57,7 +57,7 @@ pub fn measure(setting: &Setting) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// What a death led to.
+/// Effects of a death.
 struct Death {
     /// Time from SIGKILL to the end of the first forkchoice that began after it and was VALID.
     gap: Duration,
