@@ -114,7 +114,7 @@ before:
 conformance *ARGS: build
     {{ target }}/release/tandem conformance "$(tools/conformance/locate)" {{ ARGS }}
 
-# Run random blocks of Amsterdam through geth's evm and Tandem, such as `./dev differential 10000 --seed 7`
+# Run random blocks of Amsterdam through geth's evm and Tandem, such as `./dev differential 10000 --seed 7 --server`
 differential CASES="500" *ARGS:
     cargo run --release --locked --quiet -p tandem-differential -- {{ CASES }} {{ ARGS }}
 

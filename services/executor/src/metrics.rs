@@ -96,7 +96,7 @@ pub fn describe() {
     describe_counter!(
         ACCESS_LISTS,
         Unit::Count,
-        "Access lists that drove their block, by outcome: followed, left, too_long, differing"
+        "Access lists that drove their block, by outcome: confirmed, followed, left, too_long, differing, repeated"
     );
     describe_counter!(
         READ_AHEAD,

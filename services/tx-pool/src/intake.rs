@@ -21,6 +21,7 @@ use crate::{
 use ::metrics::counter;
 use crossbeam_channel::{Receiver, bounded, select};
 use std::{
+    convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -41,9 +42,6 @@ use tracing::debug;
 
 /// Maximum waiting time of a transaction for the verdict on its blobs.
 const VERDICT_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// Longest wait of a thread before it looks whether it is to end.
-const IDLE: Duration = Duration::from_millis(200);
 
 /// Way of an answer to a user.
 pub(crate) type Reply = oneshot::Sender<Result<B256, Error>>;
@@ -222,12 +220,14 @@ impl Worker {
         Ok(Self { shared, actor, runtime, stopping })
     }
 
-    /// Runs until the service stops.
-    pub fn run(self, queues: &Queues) {
+    /// Runs until the service stops, which is when the other end of `ended` is dropped: a waiting
+    /// thread ends at once.
+    pub fn run(self, queues: &Queues, ended: &Receiver<Infallible>) {
         take_lowest_priority();
         while !self.stopping.is_cancelled() {
             self.take_locals(queues);
             select! {
+                recv(ended) -> _ => return,
                 recv(queues.locals) -> job => match job {
                     Ok(job) => self.local(job),
                     Err(_) => return,
@@ -236,7 +236,6 @@ impl Worker {
                     Ok(job) => self.batch(job, queues),
                     Err(_) => return,
                 },
-                default(IDLE) => {}
             }
         }
     }

@@ -14,8 +14,10 @@ use crate::{
     pool::{Pool, Pooled},
 };
 use ::metrics::counter;
+use crossbeam_channel::{Sender, bounded};
 use parking_lot::Mutex;
 use std::{
+    convert::Infallible,
     future::ready,
     io,
     sync::Arc,
@@ -126,6 +128,8 @@ pub struct TxPool {
     pub(crate) shared: Arc<Shared>,
     pub(crate) intake: Intake,
     actor: Mailbox<Message>,
+    /// Dropped to end the threads of the intake, which may be waiting for transactions.
+    awake: Mutex<Option<Sender<Infallible>>>,
     running: Running,
 }
 
@@ -167,22 +171,24 @@ impl TxPool {
         let retry = Duration::from_secs(config.local_retry_seconds.max(1));
         let its = Actor::new(shared.clone(), intake.clone(), locals, retry, journal);
         running.spawn("tx-pool", move || its.run(&inbox))?;
+        let (awake, ended) = bounded(0);
         for index in 0..config.intake_threads.clamp(1, 64) {
             let worker = Worker::new(shared.clone(), actor.clone(), running.stopping().clone())?;
-            let queues = waiting.clone();
-            let run = move || worker.run(&queues);
+            let (queues, ended) = (waiting.clone(), ended.clone());
+            let run = move || worker.run(&queues, &ended);
             running.spawn(&format!("tx-intake-{index}"), run)?;
         }
         let peers = Peers::new(shared.clone(), intake.clone(), actor.clone());
         let stopping = running.stopping().clone();
         let run = move || runtime.block_on(peers.run(heard, heads, stopping));
         running.spawn("tx-pool-peers", run)?;
-        Ok(Arc::new(Self { shared, intake, actor, running }))
+        Ok(Arc::new(Self { shared, intake, actor, awake: Mutex::new(Some(awake)), running }))
     }
 
     /// Stops the threads and waits for them. Blocks, so never call it in async code.
     pub fn stop(&self) {
         self.running.stop(|| {
+            drop(self.awake.lock().take());
             let _ = self.actor.send(Message::Stop);
         });
     }

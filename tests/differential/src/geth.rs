@@ -1,15 +1,15 @@
-//! geth's opinion: `evm t8n`, a process for each case.
+//! geth's opinion: `evm t8n`, a process for each case, or `t8n-server`, a process for each thread.
 
 use crate::case::{CHAIN_ID, Case, GENESIS_TIME};
 use alloy_primitives::{B256, Bloom, Bytes, U64, U256};
 use alloy_rlp::Encodable;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
-    io::Write as _,
-    path::PathBuf,
-    process::{Command, Stdio},
+    io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
 };
 
@@ -44,12 +44,16 @@ pub struct Rejected {
     pub error: String,
 }
 
-/// Returns the path of `evm`, from `PATH` or Go's folder.
-pub fn find(path: Option<&std::ffi::OsStr>, home: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
+/// Returns the path of a program such as `evm`, from `PATH` or Go's folder.
+pub fn find(
+    program: &str,
+    path: Option<&std::ffi::OsStr>,
+    home: Option<&std::ffi::OsStr>,
+) -> Option<PathBuf> {
     let mut folders: Vec<_> =
         path.map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
     folders.extend(home.map(|home| PathBuf::from(home).join("go/bin")));
-    folders.into_iter().map(|folder| folder.join("evm")).find(|path| path.is_file())
+    folders.into_iter().map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 /// Returns the input of `evm t8n`.
@@ -89,21 +93,77 @@ fn item_len(raw: &Bytes) -> usize {
     if raw[0] >= 0xc0 { raw.len() } else { raw.length() }
 }
 
-/// Runs `evm t8n`.
-///
-/// # Errors
-/// If the process fails, or answers in another form.
-pub fn transition(evm: &std::path::Path, input: &Value) -> anyhow::Result<Geth> {
-    let mut child = Command::new(evm)
-        .args(["t8n", "--state.fork=Amsterdam", "--state.reward=-1"])
+/// Program that executes blocks as geth does.
+#[derive(Clone, Debug)]
+pub enum Evm {
+    /// Path of geth's `evm`, which is started for each block.
+    Process(PathBuf),
+    /// Path of `tools/t8n-server`, which runs the code of `evm t8n` for one block after the other.
+    Server(PathBuf),
+}
+
+/// geth, as one thread asks it.
+pub enum Oracle {
+    /// geth's `evm`.
+    Process(PathBuf),
+    /// A running `t8n-server`.
+    Server(Server),
+}
+
+impl Oracle {
+    /// Starts the server, if there is to be one.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub fn start(evm: &Evm) -> anyhow::Result<Self> {
+        Ok(match evm {
+            Evm::Process(path) => Self::Process(path.clone()),
+            Evm::Server(path) => Self::Server(Server::start(path)?),
+        })
+    }
+
+    /// Executes a block.
+    ///
+    /// # Errors
+    /// If the process fails, or answers in another form.
+    pub fn transition(&mut self, input: &Value) -> anyhow::Result<Geth> {
+        let text = match self {
+            Self::Process(path) => run(path, input)?,
+            Self::Server(server) => server.ask(input)?,
+        };
+        /// Output of `evm t8n`. The server says in `error` why there is none.
+        #[derive(Deserialize)]
+        struct Answer {
+            result: Option<Geth>,
+            error: Option<String>,
+        }
+        let shown = || format!("evm's answer {}", String::from_utf8_lossy(&text));
+        let answer: Answer = serde_json::from_slice(&text).with_context(shown)?;
+        if let Some(error) = answer.error {
+            bail!("t8n-server: {error}");
+        }
+        answer.result.with_context(shown)
+    }
+}
+
+/// Returns the command with the flags that `evm t8n` and the server share.
+fn with_flags(mut command: Command) -> Command {
+    command
+        .args(["--state.fork=Amsterdam", "--state.reward=-1"])
         .arg(format!("--state.chainid={CHAIN_ID}"))
         .args(["--input.alloc=stdin", "--input.env=stdin", "--input.txs=stdin"])
         .args(["--output.result=stdout", "--output.alloc=", "--output.body="])
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("start {}", evm.display()))?;
+        .stdout(Stdio::piped());
+    command
+}
+
+/// Runs `evm t8n`, and returns its output.
+fn run(evm: &Path, input: &Value) -> anyhow::Result<Vec<u8>> {
+    let mut command = Command::new(evm);
+    command.arg("t8n").stderr(Stdio::piped());
+    let mut child =
+        with_flags(command).spawn().with_context(|| format!("start {}", evm.display()))?;
     let mut stdin = child.stdin.take().context("the process has no input")?;
     let text = input.to_string();
     let writer = thread::spawn(move || stdin.write_all(text.as_bytes()));
@@ -113,11 +173,42 @@ pub fn transition(evm: &std::path::Path, input: &Value) -> anyhow::Result<Geth> 
     if !output.status.success() {
         bail!("evm t8n: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    #[derive(Deserialize)]
-    struct Answer {
-        result: Geth,
+    Ok(output.stdout)
+}
+
+/// A running `t8n-server`. It ends when it is dropped.
+pub struct Server {
+    child: Child,
+    /// `None` once the server is to end.
+    requests: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start(path: &Path) -> anyhow::Result<Self> {
+        let mut command = with_flags(Command::new(path));
+        // The threads of the comparison share the processors already.
+        command.env("GOMAXPROCS", "1");
+        let mut child = command.spawn().with_context(|| format!("start {}", path.display()))?;
+        let requests = Some(child.stdin.take().context("the server has no input")?);
+        let answers = BufReader::new(child.stdout.take().context("the server has no output")?);
+        Ok(Self { child, requests, answers })
     }
-    let answer: Answer = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("evm's answer {}", String::from_utf8_lossy(&output.stdout)))?;
-    Ok(answer.result)
+
+    fn ask(&mut self, input: &Value) -> anyhow::Result<Vec<u8>> {
+        let requests = self.requests.as_mut().context("the server ends")?;
+        // The text of a JSON value has no line break, and the server reads all of it first.
+        requests.write_all(format!("{input}\n").as_bytes()).context("ask t8n-server")?;
+        let mut line = Vec::new();
+        self.answers.read_until(b'\n', &mut line).context("read t8n-server's answer")?;
+        ensure!(line.ends_with(b"\n"), "t8n-server ended, its standard error says why");
+        Ok(line)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        let _ = self.child.wait();
+    }
 }

@@ -1,7 +1,7 @@
 //! Compares Tandem with geth on random blocks of Amsterdam.
 //!
 //! A case is a random state and one block of random transactions ([`Case`]). geth's `evm t8n`
-//! executes it. Its results become a payload: state root, receipts root, bloom, gas, requests and
+//! executes it, in a process of its own or in one that stays ([`Evm`]). Its results become a payload: state root, receipts root, bloom, gas, requests and
 //! access list. Tandem has to find that payload valid, which it does only if it computes the same.
 //! A transaction that geth rejects makes a payload of its own, which Tandem has to refuse for that
 //! transaction's sake.
@@ -15,7 +15,7 @@ mod tandem;
 mod transactions;
 
 pub use case::Case;
-pub use geth::find as find_evm;
+pub use geth::{Evm, Oracle, find as find_program, input as geth_input};
 
 use anyhow::Context as _;
 use std::{
@@ -27,12 +27,13 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 /// Cases to run.
 pub struct Options {
-    /// Path of geth's `evm`.
-    pub evm: PathBuf,
+    /// geth.
+    pub evm: Evm,
     /// Number of the first case.
     pub seed: u64,
     /// Number of cases.
@@ -41,6 +42,17 @@ pub struct Options {
     pub threads: usize,
     /// Folder for the input of cases on which the two disagree.
     pub keep: Option<PathBuf>,
+}
+
+/// Time of the parts of cases, over all threads.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Times {
+    /// Making the case, and starting and stopping Tandem's node.
+    pub node: Duration,
+    /// geth's execution, with the start of its process if each case has one.
+    pub geth: Duration,
+    /// Tandem's execution of the payloads.
+    pub payloads: Duration,
 }
 
 /// Counts of a run.
@@ -60,6 +72,8 @@ pub struct Summary {
     pub rejected: BTreeMap<String, u64>,
     /// Disagreements by case.
     pub disagreements: BTreeMap<u64, String>,
+    /// Time of the parts.
+    pub times: Times,
 }
 
 impl Summary {
@@ -69,6 +83,9 @@ impl Summary {
         self.succeeded += other.succeeded;
         self.gas += other.gas;
         self.disagreements.extend(other.disagreements);
+        self.times.node += other.times.node;
+        self.times.geth += other.times.geth;
+        self.times.payloads += other.times.payloads;
         for (kind, count) in other.requests {
             *self.requests.entry(kind).or_default() += count;
         }
@@ -81,18 +98,20 @@ impl Summary {
 /// Runs cases. Calls `progress` with the number of cases that are done, after each.
 ///
 /// # Errors
-/// If geth's `evm` cannot run, or a node cannot start.
+/// If geth cannot run, or a node cannot start.
 pub fn run(options: &Options, progress: impl Fn(u64) + Sync) -> anyhow::Result<Summary> {
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let summary = Mutex::new(Summary::default());
     let work = || -> anyhow::Result<()> {
+        let mut oracle = Oracle::start(&options.evm)?;
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= options.cases {
                 return Ok(());
             }
             let number = options.seed.wrapping_add(index);
-            let result = compare(options, number).with_context(|| format!("case {number}"))?;
+            let result =
+                compare(options, &mut oracle, number).with_context(|| format!("case {number}"))?;
             if let Ok(mut summary) = summary.lock() {
                 summary.add(result);
             }
@@ -109,14 +128,23 @@ pub fn run(options: &Options, progress: impl Fn(u64) + Sync) -> anyhow::Result<S
     summary.into_inner().map_err(|_| anyhow::anyhow!("a case panicked"))
 }
 
-fn compare(options: &Options, number: u64) -> anyhow::Result<Summary> {
+fn compare(options: &Options, oracle: &mut Oracle, number: u64) -> anyhow::Result<Summary> {
+    let started = Instant::now();
     let case = Case::new(number);
     let node = tandem::Tandem::start(&case)?;
     let input = geth::input(&case, node.genesis());
-    let geth = geth::transition(&options.evm, &input)?;
+    let asked = Instant::now();
+    let geth = oracle.transition(&input)?;
+    let answered = Instant::now();
     let result = node.compare(&case, &geth);
+    let compared = Instant::now();
     node.stop();
     let mut summary = result?;
+    summary.times = Times {
+        node: (asked - started) + compared.elapsed(),
+        geth: answered - asked,
+        payloads: compared - answered,
+    };
     if let Some(disagreement) = summary.disagreements.get_mut(&number)
         && let Some(folder) = &options.keep
     {

@@ -5,8 +5,12 @@
 
 use anyhow::{Context as _, ensure};
 use clap::Parser;
-use std::{path::PathBuf, thread, time::Instant};
-use tandem_differential::{Options, Summary, find_evm, run};
+use std::{
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+use tandem_differential::{Evm, Options, Summary, find_program, run};
 
 /// Runs random blocks of Amsterdam through geth's `evm t8n` and through Tandem, and compares all
 /// results.
@@ -25,6 +29,16 @@ struct Args {
     /// PATH and Go's folder if not given.
     #[arg(long)]
     evm: Option<PathBuf>,
+    /// Runs the code of `evm t8n` for many cases in one process, by tools/t8n-server, found in PATH if
+    /// no path is given; instead of --evm.
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "t8n-server",
+        conflicts_with = "evm"
+    )]
+    server: Option<PathBuf>,
     /// Folder for the input of cases on which the two disagree.
     #[arg(long)]
     keep: Option<PathBuf>,
@@ -36,10 +50,13 @@ struct Args {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let evm = args
-        .evm
-        .or_else(|| find_evm(args.path.as_deref(), args.home.as_deref()))
-        .context("evm is missing: go install github.com/ethereum/go-ethereum/cmd/evm@v1.17.8")?;
+    let found = || find_program("evm", args.path.as_deref(), args.home.as_deref());
+    let evm = match args.server {
+        Some(server) => Evm::Server(server),
+        None => Evm::Process(args.evm.or_else(found).context(
+            "evm is missing: go install github.com/ethereum/go-ethereum/cmd/evm@v1.17.8",
+        )?),
+    };
     let threads = thread::available_parallelism().map_or(2, usize::from);
     let options = Options {
         evm,
@@ -70,6 +87,13 @@ fn report(summary: &Summary) {
     println!(
         "{} transactions in valid blocks, {} of them succeeded, {} gas",
         summary.included, summary.succeeded, summary.gas
+    );
+    let each = |time: Duration| time.as_secs_f64() * 1_000.0 / summary.cases.max(1) as f64;
+    println!(
+        "a case on its thread, in ms: geth {:.1}, Tandem's payloads {:.1}, its node {:.1}",
+        each(summary.times.geth),
+        each(summary.times.payloads),
+        each(summary.times.node)
     );
     println!("blocks with requests, by type: {:?}", summary.requests);
     println!("rejected transactions, by reason: {:?}", summary.rejected);

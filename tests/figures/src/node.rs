@@ -15,6 +15,8 @@ use std::{
 };
 use tempfile::TempDir;
 
+/// Longest wait for the trusted setup of blobs.
+const SETUP_TIME_MAX: Duration = Duration::from_secs(5);
 /// Longest wait for a node to answer after its start.
 const START_TIME_MAX: Duration = Duration::from_secs(120);
 /// Longest wait for an answer of the Engine API.
@@ -74,8 +76,7 @@ impl Node {
     ) -> anyhow::Result<Self> {
         let mut node = Self::new(binary, genesis, config)?;
         node.processors = processors.map(str::to_owned);
-        node.restart()?;
-        Ok(node)
+        node.start_and_settle()
     }
 
     /// Starts a node of any kind. The settings of geth are flags, with spaces between them.
@@ -90,8 +91,7 @@ impl Node {
     ) -> anyhow::Result<Self> {
         let mut node = Self::new(binary, genesis, config)?;
         node.kind = kind;
-        node.restart()?;
-        Ok(node)
+        node.start_and_settle()
     }
 
     /// Starts a node of any kind with further flags.
@@ -120,8 +120,7 @@ impl Node {
     ) -> anyhow::Result<Self> {
         let mut node = Self::new(binary, genesis, config)?;
         (node.kind, node.flags) = (kind, flags);
-        node.restart()?;
-        Ok(node)
+        node.start_and_settle()
     }
 
     /// Starts a node that finds others on loopback and holds sessions with them, with further flags.
@@ -195,6 +194,24 @@ impl Node {
             std::thread::sleep(Duration::from_millis(50));
         }
         bail!("the node does not answer: {}", self.last_lines())
+    }
+
+    /// Starts the process for the first time. Waits until a Tandem has loaded the trusted setup of
+    /// blobs, which keeps a processor busy; some time, if it does not log this.
+    fn start_and_settle(mut self) -> anyhow::Result<Self> {
+        self.restart()?;
+        let started = Instant::now();
+        let log = match self.kind {
+            Kind::One => self.log_path(),
+            Kind::Six => self.data().join("logs/blob-validator.log"),
+            Kind::Geth => return Ok(self),
+        };
+        let is_loaded =
+            || fs::read_to_string(&log).is_ok_and(|text| text.contains("trusted setup loaded"));
+        while started.elapsed() < SETUP_TIME_MAX && !is_loaded() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(self)
     }
 
     fn tandem(&self, subcommand: &str) -> anyhow::Result<Command> {

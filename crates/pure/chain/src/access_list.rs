@@ -4,7 +4,7 @@
 //! check walks over the bytes once and allocates nothing.
 
 use crate::{BlockError, codec::take_item};
-use alloy_primitives::{Address, B256, Bytes, b256};
+use alloy_primitives::{Address, B256, Bytes, b256, keccak256};
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -19,6 +19,7 @@ const ITEM_GAS: u64 = 2_000;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessList {
     rlp: Bytes,
+    hash: B256,
     items: u64,
     changed: u64,
     index_max: u32,
@@ -84,7 +85,8 @@ impl AccessList {
     pub fn decode(rlp: Bytes) -> Result<Self, BlockError> {
         match Walk::over(&rlp) {
             Ok(Walk { items, changed, index_max, flaw, .. }) => {
-                Ok(Self { rlp, items, changed, index_max, flaw })
+                let hash = keccak256(&rlp);
+                Ok(Self { rlp, hash, items, changed, index_max, flaw })
             }
             Err(reason) => Err(BlockError::AccessListEncoding { reason }),
         }
@@ -93,6 +95,11 @@ impl AccessList {
     /// Returns the bytes of the list.
     pub fn rlp(&self) -> &Bytes {
         &self.rlp
+    }
+
+    /// Returns the hash of the list, as headers have it.
+    pub fn hash(&self) -> B256 {
+        self.hash
     }
 
     /// Returns the number of accounts and slots, which a block's gas limit bounds.
@@ -322,7 +329,7 @@ mod tests {
         AccountChanges, BalanceChange, BlockAccessIndex, CodeChange, NonceChange, SlotChanges,
         StorageChange, compute_block_access_list_hash, total_bal_items,
     };
-    use alloy_primitives::{U256, keccak256};
+    use alloy_primitives::U256;
 
     fn index(index: u64) -> BlockAccessIndex {
         BlockAccessIndex::new(index)
@@ -374,7 +381,7 @@ mod tests {
         assert_eq!((decoded.items(), decoded.changed()), (12, 6));
         let read = AccountChanges { storage_reads: vec![U256::ZERO], ..AccountChanges::default() };
         assert_eq!(AccessList::decode(encode(&[read])).unwrap().changed(), 0);
-        assert_eq!(keccak256(decoded.rlp()), compute_block_access_list_hash(&list));
+        assert_eq!(decoded.hash(), compute_block_access_list_hash(&list));
         assert_eq!(decoded.check(2, 24_000), Ok(()));
         let long = BlockError::AccessListTooLong { got: 12, limit: 11 };
         assert_eq!(decoded.check(2, 23_999), Err(long));

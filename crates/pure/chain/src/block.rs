@@ -67,11 +67,11 @@ impl Block {
             rayon::join(
                 || rayon::join(|| decode_all(raw), || list_root(raw)),
                 || {
-                    let list = access_list_rlp.as_ref();
-                    (
-                        encode_body(raw, payload.withdrawals.as_deref()),
-                        list.map(|rlp| (keccak256(rlp), AccessList::decode(rlp.clone()))),
-                    )
+                    let list = access_list_rlp.as_ref().map(|rlp| {
+                        let list = AccessList::decode(rlp.clone());
+                        (list.as_ref().map_or_else(|_| keccak256(rlp), AccessList::hash), list)
+                    });
+                    (encode_body(raw, payload.withdrawals.as_deref()), list)
                 },
             );
         let transactions = transactions?;

@@ -3,7 +3,7 @@ use crate::{
     access_list::{check_items, first_difference},
 };
 use alloy_eips::eip7685::Requests;
-use alloy_primitives::{B256, Bloom, keccak256};
+use alloy_primitives::{B256, Bloom};
 
 /// Result of executing a block, without the state.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ pub fn validate_outcome(
 fn check_access_list(block: &Block, list: &AccessList) -> Result<(), BlockError> {
     let header = &block.header;
     check_items(list.items(), header.gas_limit)?;
-    let (got, want) = (header.block_access_list_hash.unwrap_or_default(), keccak256(list.rlp()));
+    let (got, want) = (header.block_access_list_hash.unwrap_or_default(), list.hash());
     if got == want {
         return Ok(());
     }

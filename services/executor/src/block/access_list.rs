@@ -7,7 +7,7 @@
 use alloy_primitives::{Address, Bytes};
 use revm::state::{
     EvmState,
-    bal::{Bal, BlockAccessIndex, alloy::AlloyAccountChanges},
+    bal::{AccountBal, Bal, BlockAccessIndex, alloy::AlloyAccountChanges},
 };
 use tandem_chain::{AccessList, BlockError};
 
@@ -35,6 +35,11 @@ impl AccessListBuilder {
     /// Adds an account that is accessed and stays the same.
     pub fn add_account(&mut self, address: Address) {
         self.list.accounts.entry(address).or_default();
+    }
+
+    /// Returns the accesses so far, by account.
+    pub fn accounts(&self) -> impl Iterator<Item = (&Address, &AccountBal)> {
+        self.list.accounts.iter()
     }
 
     /// Returns the list in its canonical form.

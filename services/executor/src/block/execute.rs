@@ -10,6 +10,7 @@ use crate::{
         access_list::AccessListBuilder,
         dao::apply_dao_fork,
         evm::{BlockEvm, Unrewarded, evm_env},
+        followed::Followed,
         receipts::ReceiptsRooter,
         requests::{check_deposits, missing_contract},
     },
@@ -56,6 +57,8 @@ pub struct Executed {
     /// Changes of each transaction before Byzantium, where a receipt holds the state root after its
     /// transaction. The code that knows the tries sets [`Receipt::post_state`]. Empty otherwise.
     pub steps: Vec<Arc<StateUpdate>>,
+    /// Whether the changes are those of the block's access list, with which all results agree.
+    pub is_followed: bool,
 }
 
 impl Executed {
@@ -98,8 +101,44 @@ pub fn execute<R: StateReader>(
     ahead: Option<&Ahead<'_>>,
 ) -> Result<Executed, Failure> {
     let mut steps = Vec::new();
-    let result = run(spec, block, senders, state, rooter, ahead, &mut steps);
+    let result = match run(spec, block, senders, state, rooter, ahead, &mut steps) {
+        Ok(Ran::Committed(result)) => Ok(result),
+        Ok(Ran::Followed(mut followed, Ok(result))) => {
+            if followed.is_confirmed(state) {
+                if let Some(error) = state.take_error() {
+                    return Err(Failure::Internal(error));
+                }
+                let executed = executed(result, block.access_list.clone());
+                return Ok(Executed { is_followed: true, ..executed });
+            }
+            followed.repeat(spec, block, state, result)
+        }
+        // What follows the transactions failed on the list's values.
+        Ok(Ran::Followed(_, Err(_))) => {
+            state.restart();
+            let again = run(spec, block, senders, state, rooter, None, &mut steps);
+            again.and_then(|ran| match ran {
+                Ran::Committed(result) => Ok(result),
+                Ran::Followed(_, result) => result,
+            })
+        }
+        Err(failure) => Err(failure),
+    };
     Ok(Executed { steps, ..end(state, result)? })
+}
+
+/// End of an execution.
+enum Ran {
+    /// Everything was committed.
+    Committed(BlockExecutionResult<Receipt>),
+    /// The transactions agree with the list, and what follows them was executed on its values.
+    Followed(Followed, Result<BlockExecutionResult<Receipt>, Failure>),
+}
+
+fn executed(result: BlockExecutionResult<Receipt>, access_list: Option<AccessList>) -> Executed {
+    let BlockExecutionResult { receipts, requests, gas_used, blob_gas_used } = result;
+    let (steps, is_followed) = (Vec::new(), false);
+    Executed { receipts, gas_used, blob_gas_used, requests, access_list, steps, is_followed }
 }
 
 /// Sends the last changes to the workers. Returns the block's result with its access list.
@@ -114,11 +153,9 @@ pub(super) fn end<R: StateReader>(
     if let Some(error) = state.take_error() {
         return Err(Failure::Internal(error));
     }
-    let BlockExecutionResult { receipts, requests, gas_used, blob_gas_used } = result?;
+    let result = result?;
     let accesses = state.take_accesses().map(AccessListBuilder::finish).transpose();
-    let access_list = accesses.map_err(Failure::Invalid)?;
-    let steps = Vec::new();
-    Ok(Executed { receipts, gas_used, blob_gas_used, requests, access_list, steps })
+    Ok(executed(result, accesses.map_err(Failure::Invalid)?))
 }
 
 fn run<R: StateReader>(
@@ -129,7 +166,7 @@ fn run<R: StateReader>(
     rooter: &mut ReceiptsRooter,
     ahead: Option<&Ahead<'_>>,
     steps: &mut Vec<Arc<StateUpdate>>,
-) -> Result<BlockExecutionResult<Receipt>, Failure> {
+) -> Result<Ran, Failure> {
     let header = &block.header;
     let fork = spec.fork_of(header);
     if fork < Fork::Byzantium {
@@ -157,11 +194,17 @@ fn run<R: StateReader>(
     }
     executor.apply_pre_execution_changes().map_err(system_call)?;
     executor.evm_mut().db_mut().flush();
+    let listed = turns.as_ref().and_then(Turns::listed);
+    let mut followed =
+        listed.and_then(|listed| Followed::begin(listed, executor.evm_mut().db_mut()));
     let mut longest = Longest::default();
     for (index, transaction) in block.transactions.iter().enumerate() {
         begin_accesses(&mut executor, index + 1);
         let result = match &mut turns {
-            Some(turns) => commit_ahead(&mut executor, ahead, turns, index, transaction)?,
+            Some(turns) => {
+                let at = (index, transaction);
+                commit_ahead(&mut executor, ahead, turns, at, &mut followed)?
+            }
             None => None,
         };
         let gas = match result {
@@ -205,7 +248,11 @@ fn run<R: StateReader>(
         executor.evm_mut().db_mut().publish(None);
         turns.record();
     }
-    close(executor, spec, fork, withdrawals)
+    let Some(followed) = followed else {
+        return Ok(Ran::Committed(close(executor, spec, fork, withdrawals)?));
+    };
+    followed.end_transactions(executor.evm_mut().db_mut());
+    Ok(Ran::Followed(followed, close(executor, spec, fork, withdrawals)))
 }
 
 /// Returns the executor of a block with this header, before anything is executed.
@@ -315,22 +362,40 @@ fn publish_next<R: StateReader>(
     }
 }
 
-/// Commits the result that was executed ahead of its turn. Returns its gas, and the time that its
-/// execution took. Returns `None` if no result can be
-/// committed, so the transaction must be executed now. A result shows that the signature is valid.
+/// Commits the result that was executed ahead of its turn, or keeps it if it agrees with the list that
+/// the block follows. Returns its gas, and the time that its execution took. Returns `None` if there is
+/// no such result, so the transaction must be executed now. A result shows that the signature is valid.
 fn commit_ahead<'a, R: StateReader>(
     executor: &mut Executor<'_, '_, '_, R>,
     ahead: Option<&Ahead<'a>>,
     turns: &mut Turns<'a>,
-    index: usize,
-    transaction: &Transaction,
+    (index, transaction): (usize, &Transaction),
+    followed: &mut Option<Followed>,
 ) -> Result<Option<(GasOutput, Duration)>, Failure> {
-    let Some(mut speculation) = turns.take(index) else { return Ok(None) };
-    let beneficiary = executor.evm().block().beneficiary;
+    let taken = match followed {
+        Some(_) => turns.take_or_execute(index),
+        None => turns.take(index),
+    };
+    let Some(mut speculation) = taken else {
+        leave(executor, followed, index)?;
+        return Ok(None);
+    };
     // A transaction with more gas than the block has left gets its error from its execution.
     let fits = has_room(executor, transaction.gas_limit());
+    let is_kept = match (followed.as_mut(), speculation.agreement.take().filter(|_| fits)) {
+        (Some(followed), Some(agreement)) => {
+            let Unrewarded { result, reward } = &mut speculation.outcome;
+            followed.keep(&agreement, std::mem::take(&mut result.state), reward.take());
+            true
+        }
+        _ => {
+            leave(executor, followed, index)?;
+            false
+        }
+    };
+    let beneficiary = executor.evm().block().beneficiary;
     let state = executor.evm_mut().db_mut();
-    let holds = fits && state.holds(&speculation.reads);
+    let holds = is_kept || (fits && state.holds(&speculation.reads));
     turns.judge(index, &speculation, holds);
     if !holds {
         if let Some(ahead) = ahead.filter(|_| fits && turns.follows_list()) {
@@ -353,6 +418,19 @@ fn commit_ahead<'a, R: StateReader>(
         tx_type: transaction.tx_type(),
     });
     Ok(Some((gas, speculation.took)))
+}
+
+/// Commits what was kept before this transaction, if anything was. From it on, each is committed.
+fn leave<R: StateReader>(
+    executor: &mut Executor<'_, '_, '_, R>,
+    followed: &mut Option<Followed>,
+    index: usize,
+) -> Result<(), Failure> {
+    if let Some(followed) = followed.take() {
+        followed.commit(executor)?;
+        begin_accesses(executor, index + 1);
+    }
+    Ok(())
 }
 
 /// Returns whether the block has room for a transaction with this gas limit. From Amsterdam on,

@@ -8,5 +8,6 @@ pub mod dao;
 pub mod evm;
 pub mod execute;
 pub mod fill;
+pub mod followed;
 pub mod receipts;
 pub mod requests;

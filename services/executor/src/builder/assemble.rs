@@ -23,7 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_chain::{
-    Block, Fork, Header, Payload, Template, receipts_root, validate_body, validate_header,
+    AccessList, Block, Fork, Header, Payload, Template, receipts_root, validate_body,
+    validate_header,
 };
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff, keccak256};
 use tandem_proto::multiproof::{self, Begin, ProofApi, ProofSession, StateUpdate};
@@ -134,7 +135,7 @@ impl<'a> Draft<'a> {
             header.requests_hash = Some(executed.requests.requests_hash());
         }
         let list = executed.access_list.as_ref();
-        header.block_access_list_hash = list.map(|list| keccak256(list.rlp()));
+        header.block_access_list_hash = list.map(AccessList::hash);
         header.state_root = state_root(tools, session, begin, &diff).map_err(internal)?;
         let (receipts_root, logs_bloom) = (header.receipts_root, header.logs_bloom);
         let mut block = Block::seal(header, &raw, withdrawals).map_err(Failure::Invalid)?;

@@ -66,8 +66,11 @@ pub(super) struct Running {
 /// One execution of a block.
 #[derive(Default)]
 struct Attempt {
-    /// Whether other machines may take part.
-    with_machines: bool,
+    /// Whether the block executes itself from the beginning: without other machines, and without its
+    /// access list.
+    is_alone: bool,
+    /// Whether the changes are those of the access list.
+    is_followed: bool,
     /// Results of theirs that were committed, and the receipts of the block.
     foreign: ForeignResults,
 }
@@ -184,8 +187,8 @@ impl Engine {
         status
     }
 
-    /// Executes the block and compares the result with its header. If results of other machines are
-    /// in it, a block is refused only after an execution without them.
+    /// Executes the block and compares the result with its header. If its access list or other machines
+    /// have a part in the result, a block is refused only after an execution without them.
     fn execute_and_prove(
         &mut self,
         block: &Arc<Block>,
@@ -194,16 +197,21 @@ impl Engine {
         policies: &Policies,
         payload_span: &Span,
     ) -> Result<(), Failure> {
-        let mut first = Attempt { with_machines: true, ..Attempt::default() };
+        let mut first = Attempt::default();
         let result = self.try_block(block, senders, parent, policies, (payload_span, &mut first));
-        if !matches!(result, Err(Failure::Invalid(_))) || first.foreign.used.is_empty() {
+        let is_own = first.foreign.used.is_empty() && !first.is_followed;
+        if is_own || !matches!(result, Err(Failure::Invalid(_))) {
             return result;
         }
-        let Some(machines) = &self.machines else { return result };
-        machines.note_repeated(block.id.number);
-        let mut second = Attempt::default();
+        let number = block.id.number;
+        warn!(number, "the block breaks a rule, it is executed without its access list");
+        counter!(names::ACCESS_LISTS, "outcome" => "repeated").increment(1);
+        if !first.foreign.used.is_empty() {
+            counter!(names::LEASED_TRANSACTIONS, "outcome" => "repeated_block").increment(1);
+        }
+        let mut second = Attempt { is_alone: true, ..Attempt::default() };
         self.try_block(block, senders, parent, policies, (payload_span, &mut second))?;
-        if let Some(machines) = &self.machines {
+        if let Some(machines) = self.machines.as_ref().filter(|_| !first.foreign.used.is_empty()) {
             machines.blame(&first.foreign, &second.foreign.receipts);
         }
         Ok(())
@@ -228,6 +236,7 @@ impl Engine {
         let Running { executed, diff, session, executing, rooter } = running;
         let (receipts_root, logs_bloom) =
             info_span!("receipts_root").in_scope(|| rooter.finish(&executed.receipts));
+        attempt.is_followed = executed.is_followed;
         let outcome = executed.outcome(receipts_root, logs_bloom);
         if let Err(error) = validate_outcome(&self.chain.spec, block, &outcome) {
             attempt.foreign.receipts = executed.receipts;
@@ -329,17 +338,23 @@ impl Engine {
             .flushed_by(policies.transition_flush);
         let mut rooter = self.receipts_rooter(&block.header, policies.receipts_root);
         let mut ahead = self.ahead(block_span, parent, view.clone(), advice, policies.reads);
-        ahead.listed = self.listed(block, policies, view.clone());
-        ahead.machines = self.machines.as_ref().filter(|_| attempt.with_machines);
+        if !attempt.is_alone {
+            ahead.listed = self.listed(block, policies, view.clone());
+            ahead.machines = self.machines.as_ref();
+        }
         let result = execute(&chain.spec, block, senders, &mut state, &mut rooter, Some(&ahead));
         attempt.foreign.used = ahead.foreign.take();
         let mut executed = result?;
-        let foretold = state.take_foretold();
+        let foretold = state.foretold().cloned();
         let diff = Arc::new(state.into_diff());
         drop(working);
         if let Some(foretold) = foretold {
             let is_right = foretold.accounts == diff.accounts;
-            let outcome = if is_right { "followed" } else { "differing" };
+            let outcome = match (executed.is_followed, is_right) {
+                (true, _) => "confirmed",
+                (false, true) => "followed",
+                (false, false) => "differing",
+            };
             counter!(names::ACCESS_LISTS, "outcome" => outcome).increment(1);
             if !is_right {
                 // The workers have the values of the list, which are not those of the execution.

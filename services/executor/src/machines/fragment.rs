@@ -6,7 +6,7 @@ use crate::{
     error::Error,
     state::{
         code::analyze,
-        listed::{ListedAccount, ListedState},
+        listed::{ListedAccount, ListedState, agreement::Reward},
         reads::Recorder,
         state_after,
     },
@@ -22,7 +22,7 @@ use revm::{
     },
 };
 use std::time::Duration;
-use tandem_primitives::{Account, Address, EMPTY_CODE_HASH, keccak256};
+use tandem_primitives::{Address, EMPTY_CODE_HASH, keccak256};
 use tandem_proto::tx_executor::{LoadedAccount, LoadedSlot, TxGas, TxLog, TxOutcome};
 
 /// Returns what travels of a result. `None` if it touches what the list does not name.
@@ -67,42 +67,38 @@ fn loaded(listed: &ListedAccount, account: &EvmAccount) -> Option<LoadedAccount>
     })
 }
 
-/// Result that came from a tx-executor, with the values that its reads have here.
-pub struct Foreign {
-    /// The result.
-    pub speculation: Speculation,
-    /// Whether it leaves what the list has at its position.
-    pub agrees: bool,
-}
-
 /// Makes the result of a transaction with this gas limit from what travelled. The values of its
-/// reads come from the recorder, so the tx-executor has no say in them.
+/// reads come from the recorder, so the tx-executor has no say in them. The result has an agreement
+/// ([`Speculation::agreement`]) if it leaves what the list has at its position.
 ///
 /// # Errors
 /// [`Error`] if a value cannot be read. `None` inside if the outcome names what is not in the list,
 /// or is impossible.
 pub fn speculation_of(
     outcome: TxOutcome,
-    (index, gas_limit): (usize, u64),
+    (index, gas_limit, beneficiary): (usize, u64, Address),
     recorder: &mut Recorder<Reader<'_>>,
     listed: &ListedState,
     (took, executed_by): (Duration, usize),
-) -> Result<Option<Foreign>, Error> {
+) -> Result<Option<Speculation>, Error> {
     let TxOutcome { success, gas, reward, accounts, logs } = outcome;
     if gas.spent > gas_limit || gas.floor > gas_limit || gas.refunded > gas.spent {
         return Ok(None);
     }
     recorder.begin(position(index));
-    let (mut state, mut agrees) = (EvmState::default(), true);
+    let mut state = EvmState::default();
     for loaded in accounts {
         let Some((address, at)) = listed.at(loaded.place as usize) else { return Ok(None) };
-        let Some((account, as_listed)) = account_of(loaded, index, address, at, recorder)? else {
-            return Ok(None);
-        };
-        agrees &= as_listed;
+        let Some(account) = account_of(loaded, address, at, recorder)? else { return Ok(None) };
         state.insert(address, account);
     }
     let reads = recorder.take_reads();
+    let reward_of = |amount| -> Result<Reward, Error> {
+        let before = recorder.account_before(beneficiary)?;
+        Ok(Reward { beneficiary, amount, before })
+    };
+    let fee = reward.map(reward_of).transpose()?;
+    let agreement = listed.agreement(position(index), &state, fee);
     let gas = ResultGas::new_with_state_gas(gas.spent, gas.refunded, gas.floor, gas.state);
     let logs = logs.into_iter().map(|log| Log {
         address: log.address,
@@ -119,32 +115,25 @@ pub fn speculation_of(
     };
     let outcome = Unrewarded { result: ResultAndState::new(result, state), reward };
     let executed_by = Some(executed_by);
-    Ok(Some(Foreign { speculation: Speculation { outcome, reads, took, executed_by }, agrees }))
+    Ok(Some(Speculation { outcome, reads, took, executed_by, agreement }))
 }
 
-/// Returns the account as the transaction leaves it, and whether the list has it so.
+/// Returns the account as the transaction leaves it.
 fn account_of(
     loaded: LoadedAccount,
-    index: usize,
     address: Address,
     listed: &ListedAccount,
     recorder: &mut Recorder<Reader<'_>>,
-) -> Result<Option<(EvmAccount, bool)>, Error> {
+) -> Result<Option<EvmAccount>, Error> {
     let Some(status) = AccountStatus::from_bits(loaded.status) else { return Ok(None) };
     let info = recorder.basic(address)?;
-    let before = info.as_ref().map(|info| Account {
-        nonce: info.nonce,
-        balance: info.balance,
-        code_hash: info.code_hash,
-    });
+    let is_missing = info.is_none();
     let mut account = match info {
         Some(info) => EvmAccount::from(info),
         None => EvmAccount::new_not_existing(TransactionId::ZERO),
     };
     account.status = status;
-    let is_written = loaded.changed.is_some()
-        || loaded.code.is_some()
-        || loaded.slots.iter().any(|slot| slot.changed.is_some());
+    account.status.set(AccountStatus::LoadedAsNotExisting, is_missing);
     if let Some((nonce, balance)) = loaded.changed {
         (account.info.nonce, account.info.balance) = (nonce, balance);
     }
@@ -152,11 +141,6 @@ fn account_of(
         let hash = if code.is_empty() { EMPTY_CODE_HASH } else { keccak256(&code) };
         (account.info.code_hash, account.info.code) = (hash, Some(analyze(code)));
     }
-    let after = if account.is_touched() { state_after(&account) } else { before };
-    let next = position(index) + 1;
-    // A commit skips what was not touched.
-    let mut agrees = (account.is_touched() || !is_written)
-        && after == listed.account_before(next, before).unwrap_or(before);
     let mut storage = HashMap::default();
     for slot in loaded.slots {
         let Some((key, _)) = listed.slot_at(slot.place as usize) else { return Ok(None) };
@@ -166,11 +150,10 @@ fn account_of(
             false => recorder.storage(address, key)?,
         };
         let present = slot.changed.unwrap_or(original);
-        agrees &= after.is_none() || present == listed.slot_before(&key, next).unwrap_or(original);
         storage.insert(key, EvmStorageSlot::new_changed(original, present, TransactionId::ZERO));
     }
     account.storage = storage;
-    Ok(Some((account, agrees)))
+    Ok(Some(account))
 }
 
 /// Returns whether two results of a transaction have the same effect.

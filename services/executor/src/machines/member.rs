@@ -1,11 +1,11 @@
 //! One tx-executor: the thread that speaks with it, and what is known of it.
 
 use super::{
-    Shared,
+    Shared, Work,
     answers::Answers,
-    fragment::{Foreign, is_same, speculation_of},
+    fragment::{is_same, speculation_of},
     health::{Health, Role},
-    placement::{Rates, Share},
+    placement::Rates,
     transaction_of,
     values::{Values, bytes_of},
 };
@@ -20,14 +20,13 @@ use metrics::counter;
 use parking_lot::Mutex;
 use std::{
     collections::BTreeSet,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tandem_proto::{
     limits::{TX_PART_BYTES, TX_RANGE_MAX},
     tx_executor::{
-        BeginTransactions, Environment, NotSent, RangeTransaction, TxCommand, TxExecutorApi,
-        TxReply, TxResult,
+        BeginTransactions, NotSent, RangeTransaction, TxCommand, TxExecutorApi, TxReply, TxResult,
     },
 };
 use tandem_telemetry::{BusyIntervals, traceparent};
@@ -55,23 +54,6 @@ const TRIAL: usize = 8;
 const KNOWN_CODES_MAX: usize = 10_000;
 /// Least bytes of a block from which the rate of the connection is measured.
 const MEASURED_BYTES_MIN: usize = 32 << 10;
-
-/// Block that is executed on several machines.
-pub struct Work {
-    pub job: Arc<Job>,
-    /// Role of each tx-executor, by its number.
-    pub roles: Vec<Option<Role>>,
-    /// Share of each tx-executor.
-    pub shares: Vec<Option<Share>>,
-    /// Transactions that are leased to each beforehand.
-    pub first: Vec<Mutex<Vec<usize>>>,
-    pub environment: Environment,
-    /// Parent of the spans.
-    pub span: Span,
-    /// Values of the parent's state, read by the first thread that needs them.
-    pub values: OnceLock<Option<Values>>,
-    pub posted: Instant,
-}
 
 /// Knowledge about a tx-executor.
 #[derive(Default)]
@@ -153,6 +135,11 @@ impl Member {
     pub fn pace(&self, delay: f64) -> Pace {
         let begins = Duration::try_from_secs_f64(delay).unwrap_or_default();
         Pace { begins, gas: self.known.lock().rates.gas }
+    }
+
+    /// Notes that the tx-executor was not used in a block that is worth several machines.
+    pub fn note_unused(&self) {
+        self.known.lock().rates.note_unused();
     }
 
     /// Leaves the tx-executor alone for a while, because a result of it was wrong.
@@ -533,9 +520,9 @@ impl<'a> BlockAt<'a> {
         let gas = outcome.gas.spent;
         let gas_limit = self.job().block.transactions[index].gas_limit();
         let took = (result.took, self.member.number);
-        let at = (index, gas_limit);
+        let at = (index, gas_limit, self.job().env.block_env.beneficiary);
         match speculation_of(outcome, at, &mut self.recorder, self.listed, took) {
-            Ok(Some(Foreign { speculation, agrees: true })) if !self.is_trial => {
+            Ok(Some(speculation)) if speculation.agreement.is_some() && !self.is_trial => {
                 count("executed");
                 self.pace.note(gas + TRANSACTION_WORK, self.heard);
                 self.job().end_lease(index);
@@ -547,7 +534,7 @@ impl<'a> BlockAt<'a> {
                 let own = self.job().execute_here(&mut self.runner, index);
                 self.compared += usize::from(own.is_some());
                 let is_wrong = match (&own, &foreign) {
-                    (Some(own), Some(foreign)) => !is_same(own, &foreign.speculation),
+                    (Some(own), Some(foreign)) => !is_same(own, foreign),
                     (Some(_), None) => true,
                     // Without a result of its own, the executor cannot tell.
                     (None, _) => false,

@@ -42,8 +42,8 @@ use crate::{
 use alloy_eips::Encodable2718 as _;
 use alloy_evm::EvmEnv;
 pub use health::Role;
-use member::{Member, Work};
-use metrics::{counter, gauge};
+use member::Member;
+use metrics::gauge;
 use parking_lot::{Condvar, Mutex};
 use placement::{Candidate, Load, LocalRates, Share};
 use std::{
@@ -63,10 +63,13 @@ use tandem_proto::{
     tx_executor::{Environment, RangeTransaction, TxExecutorApi},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{Span, warn};
+use tracing::Span;
+use values::Values;
 
 /// Part of a tx-executor's share that it gets at once. The rest goes to who is free.
 const FIRST_LEASE: f64 = 0.75;
+/// Gas of a block in which a tx-executor that is not used might have been.
+const WORTH_A_TRY: u64 = 10_000_000;
 /// Number of pieces of that part.
 const FIRST_ROUNDS: u32 = 8;
 /// Maximum number of transactions of a piece. Half of those that may wait at a tx-executor come at
@@ -94,6 +97,23 @@ struct Posted {
     work: Option<Arc<Work>>,
     /// Number of blocks posted so far.
     number: u64,
+}
+
+/// Block that is executed on several machines.
+struct Work {
+    job: Arc<Job>,
+    /// Role of each tx-executor, by its number.
+    roles: Vec<Option<Role>>,
+    /// Share of each tx-executor.
+    shares: Vec<Option<Share>>,
+    /// Transactions that are leased to each beforehand.
+    first: Vec<Mutex<Vec<usize>>>,
+    environment: Environment,
+    /// Parent of the spans.
+    span: Span,
+    /// Values of the parent's state, read by the first thread that needs them.
+    values: OnceLock<Option<Values>>,
+    posted: Instant,
 }
 
 /// Tx-executors that take part in a block.
@@ -182,6 +202,11 @@ impl Machines {
         let chosen = placement::choose(&load, self.local.get(), candidates.collect());
         let mut shares = vec![None; states.len()];
         chosen.iter().for_each(|share| shares[share.number] = Some(*share));
+        for ((state, share), member) in states.iter().zip(&shares).zip(&self.members) {
+            if state.role == Some(Role::Active) && share.is_none() && load.gas >= WORTH_A_TRY {
+                member.note_unused();
+            }
+        }
         let roles = states.iter().zip(&shares).map(|(state, share)| match state.role? {
             Role::Active if share.is_some() => Some(Role::Active),
             Role::Trial => Some(Role::Trial),
@@ -259,12 +284,6 @@ impl Machines {
     /// Notes the time of a block in which the engine neither executed transactions nor waited.
     pub fn note_in_order(&self, gas: u64, took: Duration) {
         self.local.note_in_order(gas, took);
-    }
-
-    /// Notes that a block is executed again without foreign results.
-    pub fn note_repeated(&self, number: u64) {
-        warn!(number, "the block breaks a rule with foreign results, it is executed without them");
-        counter!(names::LEASED_TRANSACTIONS, "outcome" => "repeated_block").increment(1);
     }
 }
 

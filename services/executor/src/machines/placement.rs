@@ -20,6 +20,9 @@ const WEIGHT: f64 = 0.2;
 const WORTHWHILE: f64 = 0.9;
 /// Bytes per second to a tx-executor until they are measured.
 const BYTES_PER_SECOND: f64 = 100e6;
+/// Factor by which rates of a tx-executor rise with each block in which it is not used. What was
+/// measured may be long ago, or on a cold process, and would never be measured again.
+const UNUSED: f64 = 1.1;
 
 /// Measured rates of one tx-executor.
 #[derive(Clone, Copy, Default, Debug)]
@@ -57,6 +60,12 @@ impl Rates {
         if let Some(sample) = rate(bytes as f64, took.saturating_sub(self.round_trip)) {
             self.bytes = Some(self.bytes.map_or(sample, |bytes| average(bytes, sample)));
         }
+    }
+
+    /// Notes that the tx-executor was not used in a block.
+    pub fn note_unused(&mut self) {
+        self.gas = self.gas.map(|gas| gas * UNUSED);
+        self.bytes = self.bytes.map(|bytes| (bytes * UNUSED).min(BYTES_PER_SECOND));
     }
 
     /// Returns the time in seconds until a block with so many bytes begins there.
@@ -232,6 +241,20 @@ mod tests {
         let gas = |shares: Vec<Share>| shares.iter().map(|share| share.gas).sum::<f64>();
         let (none, some, all) = (gas(shares(0.0)), gas(shares(1e-9 / 3.0)), gas(shares(1e-8)));
         assert!(none < some && some < all, "{none} {some} {all}");
+    }
+
+    #[test]
+    fn one_that_was_slow_when_it_was_measured_is_tried_again() {
+        let load = Load { gas: 150_000_000, bytes: 500_000 };
+        let local = Local { gas: Some(100.0 * MGAS), in_order: 0.0 };
+        let mut slow = candidate(0, 1, 30.0);
+        slow.rates.note_bytes(500_000, Duration::from_millis(1_300));
+        let mut blocks = 0;
+        while choose(&load, local, vec![slow]).is_empty() {
+            slow.rates.note_unused();
+            blocks += 1;
+        }
+        assert!((3..20).contains(&blocks), "{blocks}");
     }
 
     #[test]

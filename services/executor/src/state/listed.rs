@@ -1,9 +1,12 @@
 //! Values that a block's access list names (EIP-7928), by the position of the writer.
 //!
 //! The list is a claim. A transaction that is executed on it gives the right result only if the list
-//! is right. So the values that went into a result are compared with the block's own state before
-//! the result is committed ([`crate::state::BlockState::holds`]), and the whole list is compared
-//! with that of the execution at the end.
+//! is right. So each result is compared with what the list has at its position ([`agreement`]). Where
+//! that cannot show that the list is right, the values that went into a result are compared with the
+//! block's own state before the result is committed ([`crate::state::BlockState::holds`]), and the
+//! whole list is compared with that of the execution at the end.
+
+pub mod agreement;
 
 use crate::state::{code::analyze, published::Position};
 use alloy_eips::eip7928::{AccountChanges, BlockAccessIndex};
@@ -22,6 +25,10 @@ pub struct ListedState {
     /// Addresses in the order of the list.
     order: Vec<Address>,
     codes: B256Map<Bytecode>,
+    /// Number of changes: of balances, nonces, codes and slots, by each writer.
+    changes: usize,
+    /// Number of slots that are only read.
+    reads: usize,
 }
 
 /// Values of one account.
@@ -35,6 +42,8 @@ pub struct ListedAccount {
     code_hashes: Values<B256>,
     /// Changed slots, ascending.
     changed: Vec<(U256, ListedSlot)>,
+    /// Place of the first of the slots that are only read, among all such slots of the list.
+    first_read: usize,
     /// `keccak256(slot)` of slots that are only read, ascending by slot.
     read: Vec<(U256, B256)>,
 }
@@ -63,6 +72,12 @@ impl<T: Copy> Values<T> {
         Some(self.0[count.checked_sub(1)?].1)
     }
 
+    /// Returns the value that the writer at this position leaves, or `None` if it leaves none.
+    fn at(&self, position: Position) -> Option<T> {
+        let at = self.0.binary_search_by_key(&position, |(at, _)| *at).ok()?;
+        Some(self.0[at].1)
+    }
+
     fn last(&self) -> Option<T> {
         self.0.last().map(|(_, value)| *value)
     }
@@ -76,8 +91,10 @@ impl ListedState {
         listed.accounts.reserve(entries.len());
         for entry in entries {
             let address = entry.address;
-            let account = ListedAccount { place: listed.order.len(), ..listed.account_of(entry) };
+            let account = listed.account_of(entry);
             listed.order.push(address);
+            listed.changes += account.change_count();
+            listed.reads += account.read.len();
             listed.accounts.insert(address, account);
         }
         Some(listed)
@@ -100,14 +117,16 @@ impl ListedState {
             let hash = self.add_code(change.new_code);
             (change.block_access_index, hash)
         });
+        let code_hashes = Values::new(code_hashes);
         ListedAccount {
             hash: keccak256(address),
-            place: 0,
+            place: self.order.len(),
+            first_read: self.reads,
             balances: Values::new(
                 balance_changes.iter().map(|c| (c.block_access_index, c.post_balance)),
             ),
             nonces: Values::new(nonce_changes.iter().map(|c| (c.block_access_index, c.new_nonce))),
-            code_hashes: Values::new(code_hashes),
+            code_hashes,
             changed: changed.collect(),
             read: storage_reads.into_iter().map(|slot| (slot, hash_of(slot))).collect(),
         }
@@ -148,6 +167,14 @@ impl ListedState {
         self.codes.get(hash)
     }
 
+    /// Returns all code that the block deploys, in ascending order of hashes.
+    pub fn codes(&self) -> Vec<(B256, Bytes)> {
+        let codes = self.codes.iter().map(|(hash, code)| (*hash, code.original_bytes()));
+        let mut codes: Vec<_> = codes.collect();
+        codes.sort_unstable_by_key(|(hash, _)| *hash);
+        codes
+    }
+
     /// Returns the changes of the whole block, given the accounts of the parent.
     ///
     /// # Errors
@@ -186,6 +213,12 @@ impl ListedAccount {
     fn is_changed(&self) -> bool {
         let Self { balances, nonces, code_hashes, .. } = self;
         !(balances.0.is_empty() && nonces.0.is_empty() && code_hashes.0.is_empty())
+    }
+
+    fn change_count(&self) -> usize {
+        let Self { balances, nonces, code_hashes, changed, .. } = self;
+        let slots: usize = changed.iter().map(|(_, slot)| slot.values.0.len()).sum();
+        balances.0.len() + nonces.0.len() + code_hashes.0.len() + slots
     }
 
     /// Returns the account after the writers before `position`, given that of the parent. `None` if

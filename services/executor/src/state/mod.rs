@@ -17,7 +17,7 @@ pub mod view;
 use crate::{
     block::{access_list::AccessListBuilder, collision::StorageOccupancy},
     error::Error,
-    state::flush::Flusher,
+    state::{flush::Flusher, listed::ListedState, published::Position},
 };
 use ahead::Publisher;
 use alloy_primitives::map::{AddressMap, B256Map, HashMap};
@@ -100,7 +100,23 @@ pub struct BlockState<'a, R> {
     publisher: Option<Publisher>,
     /// Changes of the whole block that the workers got beforehand.
     foretold: Option<Arc<StateUpdate>>,
+    /// Access list whose values are those of the transactions, which were not committed.
+    followed: Option<Followed>,
     error: Option<Error>,
+}
+
+/// Access list, and the position before which its values hold.
+struct Followed(Arc<ListedState>, Position);
+
+impl Followed {
+    fn account(&self, address: &Address, before: Option<Account>) -> Option<Account> {
+        let listed = self.0.get(address);
+        listed.and_then(|listed| listed.account_before(self.1, before)).unwrap_or(before)
+    }
+
+    fn slot(&self, address: &Address, key: &U256) -> Option<U256> {
+        self.0.get(address)?.slot_before(key, self.1)
+    }
 }
 
 struct Entry {
@@ -145,6 +161,7 @@ impl<'a, R: StateReader> BlockState<'a, R> {
             accesses: None,
             publisher: None,
             foretold: None,
+            followed: None,
             error: None,
         }
     }
@@ -174,8 +191,36 @@ impl<'a, R: StateReader> BlockState<'a, R> {
     }
 
     /// Returns the changes that [`BlockState::foretell`] sent, if it did.
-    pub fn take_foretold(&mut self) -> Option<Arc<StateUpdate>> {
-        self.foretold.take()
+    pub fn foretold(&self) -> Option<&Arc<StateUpdate>> {
+        self.foretold.as_ref()
+    }
+
+    /// Takes the values that the list has before this position for those of the block, without
+    /// commits. Later commits must lead to the changes that [`BlockState::foretell`] sent.
+    pub fn follow(&mut self, listed: Arc<ListedState>, position: Position) {
+        let followed = Followed(listed, position);
+        for (address, entry) in &mut self.accounts {
+            entry.account = followed.account(address, entry.account);
+            for (key, slot) in &mut entry.slots {
+                slot.value = followed.slot(address, key).unwrap_or(slot.value);
+            }
+        }
+        self.followed = Some(followed);
+    }
+
+    /// Returns whether a commit has removed an account.
+    pub fn has_wiped(&self) -> bool {
+        self.accounts.values().any(|entry| entry.wiped)
+    }
+
+    /// Forgets all commits, and the list that was followed.
+    pub fn restart(&mut self) {
+        self.accounts.clear();
+        self.codes.clear();
+        self.followed = None;
+        if self.accesses.take().is_some() {
+            self.list_accesses();
+        }
     }
 
     /// Sends the changes held back.
@@ -218,6 +263,9 @@ impl<'a, R: StateReader> BlockState<'a, R> {
 
     /// Returns everything that the block changed.
     pub fn into_diff(self) -> StateDiff {
+        if let (Some(list), Some(foretold)) = (&self.followed, &self.foretold) {
+            return StateDiff { accounts: foretold.accounts.clone(), codes: list.0.codes() };
+        }
         let mut accounts: Vec<AccountUpdate> = self
             .accounts
             .into_values()
@@ -246,6 +294,8 @@ impl<'a, R: StateReader> BlockState<'a, R> {
                 let account = self.reader.account(&hash).inspect_err(|error| {
                     self.error.get_or_insert_with(|| error.clone());
                 })?;
+                let followed = self.followed.as_ref();
+                let account = followed.map_or(account, |list| list.account(&address, account));
                 let slots = HashMap::default();
                 Ok(vacant.insert(Entry { hash, account, changed: false, wiped: false, slots }))
             }
@@ -331,7 +381,8 @@ impl<R: StateReader> Database for BlockState<'_, R> {
         if code_hash == EMPTY_CODE_HASH {
             return Ok(Bytecode::default());
         }
-        if let Some(code) = self.codes.get(&code_hash) {
+        let listed = self.followed.as_ref().and_then(|list| list.0.code(&code_hash));
+        if let Some(code) = self.codes.get(&code_hash).or(listed) {
             return Ok(code.clone());
         }
         self.reader.code(&code_hash).inspect_err(|error| {
@@ -341,6 +392,7 @@ impl<R: StateReader> Database for BlockState<'_, R> {
 
     fn storage(&mut self, address: Address, index: U256) -> Result<U256, Error> {
         let reader = self.reader;
+        let listed = self.followed.as_ref().and_then(|list| list.slot(&address, &index));
         let entry = self.entry(address)?;
         if let Some(slot) = entry.slots.get(&index) {
             return Ok(slot.value);
@@ -349,7 +401,7 @@ impl<R: StateReader> Database for BlockState<'_, R> {
             return Ok(U256::ZERO);
         }
         let hash = keccak256(index.to_be_bytes::<32>());
-        match reader.slot(&entry.hash, &hash) {
+        match listed.map_or_else(|| reader.slot(&entry.hash, &hash), Ok) {
             Ok(value) => {
                 entry.slots.insert(index, Slot { hash, value, changed: false });
                 Ok(value)

@@ -117,6 +117,14 @@ impl<R: StateReader> Recorder<R> {
         std::mem::take(&mut self.reads)
     }
 
+    /// Returns an account as the transaction begins with it. This is no read of the transaction.
+    ///
+    /// # Errors
+    /// Same as [`StateReader::account`].
+    pub fn account_before(&mut self, address: Address) -> Result<Option<Account>, Error> {
+        Ok(self.account(address)?.0)
+    }
+
     /// Forgets the values of the parent's state.
     pub fn forget(&mut self) {
         self.parent.clear();

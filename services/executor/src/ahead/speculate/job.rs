@@ -11,7 +11,7 @@ use super::{
     advice::{Advice, Gathered},
     experience::Experience,
     order::BlockOrder,
-    outcome::{Counts, Speculation, longest_wait, speculate},
+    outcome::{Counts, Speculation, agreement, longest_wait, speculate},
     reader::{Miss, Reader, read_together},
     status::{self, Claim, Statuses},
     sync::Sleeper,
@@ -447,7 +447,11 @@ impl Job {
     fn execute(&self, evm: &mut AheadEvm<'_>, index: usize) -> Option<Speculation> {
         let sender = self.senders.get(index)?;
         let environment = self.senders.environment(index, sender);
-        speculate(evm, index, environment).ok()?
+        let mut done = speculate(evm, index, environment).ok()??;
+        if let Some(listed) = &self.sources.listed {
+            done.agreement = agreement(listed, index, &done, evm);
+        }
+        Some(done)
     }
 
     /// Executes a transaction for its reads alone, on whatever state there is. Earlier transactions

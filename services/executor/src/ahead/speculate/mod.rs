@@ -246,6 +246,11 @@ impl<'a> Turns<'a> {
         Some(&self.job().sources).filter(|sources| sources.listed.is_none())
     }
 
+    /// Returns the access list on whose values transactions are executed.
+    pub fn listed(&self) -> Option<&Arc<ListedState>> {
+        self.job().sources.listed.as_ref()
+    }
+
     /// Returns whether transactions are executed on the values of the block's access list.
     pub fn follows_list(&self) -> bool {
         self.job().is_listed()
@@ -320,6 +325,23 @@ impl<'a> Turns<'a> {
         let (began, executing) = (Instant::now(), self.executing);
         let result = self.wait_for(index);
         self.waiting += began.elapsed().saturating_sub(self.executing - executing);
+        result
+    }
+
+    /// Same as [`Turns::take`], but executes the transaction on the list's values if no other thread
+    /// has. Returns `None` if that gives no result.
+    pub fn take_or_execute(&mut self, index: usize) -> Option<Box<Speculation>> {
+        if let Some(result) = self.take(index) {
+            return Some(result);
+        }
+        let began = Instant::now();
+        let result = self.posted.job.execute_here(&mut self.runner, index);
+        let took = began.elapsed();
+        self.executing += took;
+        if let Some(result) = &result {
+            self.posted.job.counts.speculated.fetch_add(1, SeqCst);
+            self.posted.job.note_own(result.outcome.result.result.tx_gas_used(), took);
+        }
         result
     }
 

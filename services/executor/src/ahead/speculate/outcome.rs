@@ -1,7 +1,18 @@
 //! Outcomes of execution ahead: results, their numbers, and the time that the engine waits for one.
 
 use super::job::{AheadEvm, position};
-use crate::{block::evm::Unrewarded, error::Error, state::reads::Reads};
+use crate::{
+    block::evm::Unrewarded,
+    error::Error,
+    state::{
+        listed::{
+            ListedState,
+            agreement::{Agreement, Reward},
+        },
+        reads::Reads,
+    },
+};
+use alloy_evm::Evm as _;
 use revm::context::{TxEnv, result::EVMError};
 use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
@@ -32,6 +43,8 @@ pub struct Speculation {
     pub took: Duration,
     /// Number of the tx-executor that executed it, `None` for a thread of this process.
     pub executed_by: Option<usize>,
+    /// What the result confirms of the access list that drives the block, if it agrees with it.
+    pub agreement: Option<Agreement>,
 }
 
 /// Executes a transaction ahead of its turn. Returns `None` if its reads cannot be compared.
@@ -49,7 +62,26 @@ pub fn speculate(
     let took = began.elapsed();
     let reads = evm.database().take_reads();
     let is_comparable = !reads.met_storage;
-    Ok(is_comparable.then_some(Speculation { outcome, reads, took, executed_by: None }))
+    let (executed_by, agreement) = (None, None);
+    Ok(is_comparable.then_some(Speculation { outcome, reads, took, executed_by, agreement }))
+}
+
+/// Returns what a result confirms of the list on which it was made, `None` if it differs from the list.
+pub fn agreement(
+    listed: &ListedState,
+    index: usize,
+    done: &Speculation,
+    evm: &mut AheadEvm<'_>,
+) -> Option<Agreement> {
+    let beneficiary = evm.block().beneficiary;
+    let reward = match done.outcome.reward {
+        Some(amount) => {
+            let before = evm.database().account_before(beneficiary).ok()?;
+            Some(Reward { beneficiary, amount, before })
+        }
+        None => None,
+    };
+    listed.agreement(position(index), &done.outcome.result.state, reward)
 }
 
 /// Numbers of a block's transactions by outcome.
