@@ -10,7 +10,7 @@ use rustix::process::{
 use std::{
     env,
     fs::{self, OpenOptions},
-    io,
+    io, mem,
     os::unix::process::CommandExt,
     process::{self, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -160,11 +160,10 @@ fn spawn(role: &Role) -> anyhow::Result<State> {
 /// Stops processes in the reverse order of their start, so that callers end first. Services that do
 /// not call each other end together.
 ///
-/// All processes are reaped after the last has ended. Linux lets whoever reaps a process spin until
-/// the process's threads have left `/proc`, and a thread of the lowest priority takes seconds for
-/// that on a busy machine.
+/// Leaves it to the system to reap them, because this process ends next. Linux lets whoever reaps a
+/// process spin until all entries of the process in `/proc` are gone. On a busy machine, with
+/// threads of low priority, that took from seconds to minutes.
 pub async fn stop_all(mut children: Vec<Child>) {
-    let mut ended = Vec::with_capacity(children.len());
     while let Some(stage) = children.last().map(|child| child.role.stage) {
         let first = children.iter().position(|child| child.role.stage == stage).unwrap_or(0);
         let ending = children.split_off(first);
@@ -180,6 +179,6 @@ pub async fn stop_all(mut children: Vec<Child>) {
             }
             sleep(Duration::from_millis(20)).await;
         }
-        ended.extend(ending);
+        ending.into_iter().for_each(mem::forget);
     }
 }

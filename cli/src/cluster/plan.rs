@@ -83,6 +83,7 @@ impl Plan {
     ) -> anyhow::Result<Self> {
         let certificates = args.certificates()?;
         let is_secure = certificates.is_some() || args.node.settings()?.tls.is_on();
+        let storage = args.node.settings()?.storage_writer;
         let mut planner = Planner {
             program,
             matches,
@@ -92,7 +93,7 @@ impl Plan {
             scheme: if is_secure { "https" } else { "http" },
             nats: None,
             nats_passwords: None,
-            is_leased: args.node.settings()?.storage_writer.lead.is_leased(),
+            followers_use_bus: storage.lead.is_leased() || storage.feed.is_published(),
             taken: HashSet::new(),
             roles: Vec::new(),
         };
@@ -114,8 +115,8 @@ struct Planner<'a> {
     nats: Option<String>,
     /// Directory with the password of each user, if the NATS server is started here.
     nats_passwords: Option<PathBuf>,
-    /// Whether storage-writer and followers hold a lease in NATS.
-    is_leased: bool,
+    /// Whether followers hold a lease in NATS, or publish blocks there once they lead.
+    followers_use_bus: bool,
     taken: HashSet<u16>,
     roles: Vec<Role>,
 }
@@ -297,10 +298,10 @@ impl Planner<'_> {
         let service = self.program.find_subcommand(command).context("the command of a service")?;
         let mut arguments = vec![command.into()];
         arguments.extend(forwarded(service, self.matches, &[&OURS[..], but].concat()));
-        // A follower uses the bus only for the lease of the lead; a tx-executor has nothing to tell,
-        // and no user there.
+        // A follower uses the bus only for the lease of the lead and the stream of blocks; a
+        // tx-executor has nothing to tell, and no user there.
         let uses_bus = match command {
-            "follower" => self.is_leased,
+            "follower" => self.followers_use_bus,
             command => command != "tx-executor",
         };
         if let Some(url) = self.nats.as_ref().filter(|_| uses_bus) {

@@ -35,8 +35,12 @@ pub struct Applier<'a> {
     chosen: Forkchoice,
     /// Position that the leader told last.
     told: Option<FeedStatus>,
+    /// Whether a later term than that one is known here. Only a stream, which has the past too, may tell it.
+    is_past: bool,
     /// Whether the leader has said where the feed resumes.
     resumed: bool,
+    /// Whether it resumes at a block below the own head.
+    leaves_own_branch: bool,
 }
 
 impl<'a> Applier<'a> {
@@ -49,7 +53,18 @@ impl<'a> Applier<'a> {
         let chosen = storage.checkpoint().map_err(Error::Own)?.forkchoice;
         shared.status.set_head(chosen.head);
         let at = chosen.head;
-        Ok(Self { shared, leader, storage, epoch, at, chosen, told: None, resumed: false })
+        Ok(Self {
+            shared,
+            leader,
+            storage,
+            epoch,
+            at,
+            chosen,
+            told: None,
+            is_past: false,
+            resumed: false,
+            leaves_own_branch: false,
+        })
     }
 
     /// Follows the leader until it is lost, refused, or the follower is to end.
@@ -66,9 +81,14 @@ impl<'a> Applier<'a> {
             if self.shared.stopping.is_cancelled() {
                 return Err(Error::Stopping);
             }
+            if self.leader.api.is_some() && self.shared.left.is_cancelled() {
+                return Err(Error::left());
+            }
             let message = feed.next(LOOK_EVERY).map_err(Error::of_leader)?;
             let now = Instant::now();
             let Some(message) = message else {
+                // The leaders may have been left meanwhile.
+                self.choose()?;
                 self.show_lag(now);
                 if now - heard > silence {
                     let text = format!("it said nothing for {silence:?}");
@@ -86,9 +106,10 @@ impl<'a> Applier<'a> {
     fn take(&mut self, message: FeedMessage) -> Result<(), Error> {
         match message {
             FeedMessage::Status(status) => {
-                self.check_term(status.term)?;
-                self.told = Some(status);
-                self.hear(Some(status.forkchoice.head));
+                if self.takes_term(status.term)? {
+                    self.told = Some(status);
+                    self.hear(Some(status.forkchoice.head));
+                }
             }
             FeedMessage::Resume(block) => self.resume(block)?,
             FeedMessage::Block(block) => self.store(*block)?,
@@ -96,22 +117,29 @@ impl<'a> Applier<'a> {
         self.choose()
     }
 
-    /// Refuses a leader whose term is over. Notes a new one, so that a promotion is above it.
-    fn check_term(&self, term: Term) -> Result<(), Error> {
-        if self.told.is_some_and(|told| told.term == term) {
-            return Ok(());
+    /// Refuses a leader whose term is over, and notes a new one, so that a promotion is above it. A stream
+    /// is read through the terms that are over, because it has nothing of a later one before their end.
+    /// Returns whether the word counts: a leader that gave way may speak beside the stream.
+    fn takes_term(&mut self, term: Term) -> Result<bool, Error> {
+        let is_stream = self.leader.api.is_none();
+        match self.told {
+            Some(told) if told.term == term => return Ok(true),
+            Some(told) if told.term > term && is_stream => return Ok(false),
+            _ => {}
         }
         let known = self.storage.hear_term(term).map_err(Error::Own)?;
-        if term < known {
+        self.is_past = term < known;
+        if self.is_past && !is_stream {
             let text = format!("it leads in term {}, but term {} has begun", term.0, known.0);
             return Err(Error::Lost(tandem_proto::storage::Error::Unavailable(text)));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Goes back to a block of the own chain.
     fn resume(&mut self, block: BlockId) -> Result<(), Error> {
         counter!(names::RESUMED).increment(1);
+        self.leaves_own_branch |= !self.resumed && block != self.at;
         self.resumed = true;
         if block == self.at {
             return Ok(());
@@ -173,6 +201,11 @@ impl<'a> Applier<'a> {
     /// time to time while the follower catches up.
     fn choose(&mut self) -> Result<(), Error> {
         let Some(FeedStatus { forkchoice: told, .. }) = self.told else { return Ok(()) };
+        // The own branch may be that of the later term, whose leader alone can say that it is not. Where the
+        // leaders are left, what the stream has is all that there is.
+        if self.is_past && self.leaves_own_branch && !self.shared.left.is_cancelled() {
+            return Ok(());
+        }
         if told.head == self.at {
             if self.chosen != told {
                 self.make(told)?;

@@ -35,6 +35,11 @@ impl Error {
         Self::Refused(format!("block {block}: {what}"))
     }
 
+    /// Returns the error of a leader that is left because its lead is over.
+    pub(crate) fn left() -> Self {
+        Self::Lost(storage::Error::Unavailable("its lead is over".to_owned()))
+    }
+
     /// Sorts the error of a write of what a leader sent.
     pub(crate) fn of_own_write(error: storage::Error) -> Self {
         match error {

@@ -60,12 +60,15 @@ pub struct Shared {
     pub view: Arc<dyn ChainView>,
     pub status: Status,
     pub stopping: CancellationToken,
+    /// Cancelled once only copies of the feed in a stream are read.
+    pub left: CancellationToken,
 }
 
 /// Running follower.
 pub struct Follower {
     running: Running,
     status: Status,
+    left: CancellationToken,
 }
 
 impl Follower {
@@ -81,7 +84,9 @@ impl Follower {
         let (running, status) = (Running::new(fatal.clone()), Status::default());
         status.set_head(head);
         let stopping = running.stopping().clone();
-        let shared = Shared { config, storage, view, status: status.clone(), stopping };
+        let left = CancellationToken::new();
+        let shared =
+            Shared { config, storage, view, status: status.clone(), stopping, left: left.clone() };
         running.spawn("follower", move || {
             if let Err(error) = follow(&shared, &leaders, epoch) {
                 if matches!(error, Error::TooFarBehind { .. }) {
@@ -91,12 +96,18 @@ impl Follower {
                 fatal.cancel();
             }
         })?;
-        Ok(Arc::new(Self { running, status }))
+        Ok(Arc::new(Self { running, status, left }))
     }
 
     /// Returns where the follower stands.
     pub fn status(&self) -> &Status {
         &self.status
+    }
+
+    /// Leaves all leaders that answer calls, for good: their lead is over. Only copies of the feed in a
+    /// stream are read from now on. A leader that is silent is left at once.
+    pub fn leave_leaders(&self) {
+        self.left.cancel();
     }
 
     /// Lets the thread finish its block, and waits for it. May block.
@@ -142,7 +153,11 @@ fn follow(shared: &Shared, leaders: &[Leader], epoch: Epoch) -> Result<(), Error
                 if wait(shared, pause) {
                     return Ok(());
                 }
-                pause = (pause * 2).min(shared.config.retry_ms_max).max(1);
+                // A stream that a candidate waits for is asked often.
+                pause = match shared.left.is_cancelled() {
+                    true => shared.config.retry_ms_min,
+                    false => (pause * 2).min(shared.config.retry_ms_max).max(1),
+                };
             }
             Err(error) => return Err(error),
         }
@@ -160,6 +175,9 @@ fn follow_one(shared: &Shared, leader: &Leader, epoch: Epoch) -> Result<(), Erro
         }
         return Applier::new(shared, leader, epoch)?.run();
     };
+    if shared.left.is_cancelled() {
+        return Err(Error::left());
+    }
     let theirs = api.checkpoint().map_err(Error::of_leader)?.genesis;
     if theirs != own.genesis {
         let text = format!("its genesis block is {theirs}, here it is {}", own.genesis);
@@ -178,11 +196,12 @@ fn follow_one(shared: &Shared, leader: &Leader, epoch: Epoch) -> Result<(), Erro
     }
 }
 
-/// Waits, in short steps. Returns whether the follower is to end.
+/// Waits, in short steps, and not on when the leaders are left meanwhile. Returns whether the follower is
+/// to end.
 fn wait(shared: &Shared, milliseconds: u64) -> bool {
     const STEP: u64 = 50;
-    let mut left = milliseconds;
-    while left > 0 && !shared.stopping.is_cancelled() {
+    let (mut left, were_left) = (milliseconds, shared.left.is_cancelled());
+    while left > 0 && !shared.stopping.is_cancelled() && shared.left.is_cancelled() == were_left {
         std::thread::sleep(Duration::from_millis(left.min(STEP)));
         left = left.saturating_sub(STEP);
     }

@@ -115,7 +115,8 @@ impl StorageWriter {
         self.standing.send_replace(rights.standing());
         rights.gauge();
         drop(rights);
-        info!(term = term.0, "this storage-writer leads");
+        let head = self.checkpoint()?.forkchoice.head;
+        info!(term = term.0, %head, "this storage-writer leads");
         Ok(term)
     }
 

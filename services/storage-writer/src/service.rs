@@ -277,9 +277,12 @@ impl StorageWriter {
     }
 
     /// Waits until the stream has the forkchoice, if the settings say so. A newer forkchoice, which
-    /// another call made meanwhile, is as good.
+    /// another call made meanwhile, is as good. A follower publishes nothing.
     fn wait_for_stream(&self) -> Result<()> {
-        let Some(wait) = self.shared.config.feed.ack_wait() else { return Ok(()) };
+        let wait = self.shared.config.feed.ack_wait();
+        let Some(wait) = wait.filter(|_| !self.shared.follows.load(Ordering::Relaxed)) else {
+            return Ok(());
+        };
         let change = *self.shared.forkchoices.borrow();
         self.shared.stream_acks.wait_for(change, wait)
     }

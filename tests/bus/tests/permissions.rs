@@ -107,6 +107,7 @@ const USERS: [(&str, &[&str], &[&str]); 10] = [
             FEED_ALIVE,
             BLOCKS,
             FEED[0],
+            FEED[1],
             FEED[2],
             FEED[3],
             MAKE[0],
@@ -115,7 +116,7 @@ const USERS: [(&str, &[&str], &[&str]); 10] = [
             LEAD[2],
             LEAD[3],
         ],
-        &[TRACES_SLOW],
+        &[FEED_ALIVE, TRACES_SLOW],
     ),
     // From the example in the file.
     ("follower", &[FEED[0], FEED[1]], &[FEED_ALIVE, TRACES_SLOW]),

@@ -86,6 +86,11 @@ impl Running {
         (self.ends(), begun.elapsed())
     }
 
+    /// Returns whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits until it has ended by itself.
     pub fn ends(&mut self) -> ExitStatus {
         eventually("the end of a process", || self.child.try_wait().unwrap())

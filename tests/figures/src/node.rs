@@ -104,7 +104,21 @@ impl Node {
         genesis: &Path,
         flags: Vec<String>,
     ) -> anyhow::Result<Self> {
-        let mut node = Self::new(binary, genesis, "")?;
+        Self::start_configured(kind, binary, genesis, "", flags)
+    }
+
+    /// Starts a node of any kind with settings and further flags.
+    ///
+    /// # Errors
+    /// As for [`Node::start`].
+    pub fn start_configured(
+        kind: Kind,
+        binary: &Path,
+        genesis: &Path,
+        config: &str,
+        flags: Vec<String>,
+    ) -> anyhow::Result<Self> {
+        let mut node = Self::new(binary, genesis, config)?;
         (node.kind, node.flags) = (kind, flags);
         node.start_and_settle()
     }

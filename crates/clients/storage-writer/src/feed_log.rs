@@ -27,6 +27,10 @@ const AHEAD: usize = 4;
 /// Time after which the end of the stream is asked for again.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
+/// Messages at the end of the stream among which its newest head is looked for. A publisher that catches up
+/// after a pause leaves many without one.
+const LOOK_BACK_MAX: u64 = 4_096;
+
 /// Feed of a chain in a stream of NATS.
 pub struct LoggedFeed {
     bus: Bus,
@@ -38,6 +42,51 @@ impl LoggedFeed {
     /// Makes a reader of the stream of the chain with this genesis block. Nothing is asked yet.
     pub fn new(bus: Bus, genesis: B256, runtime: Handle) -> Self {
         Self { bus, genesis, runtime }
+    }
+}
+
+/// End of the stream, as the server that leads it has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamEnd {
+    /// Block at which a reader of the whole stream stands.
+    pub at: BlockId,
+    /// Head of the newest forkchoice that the stream has with all its blocks. Every forkchoice that waited
+    /// for the stream, and was answered, is this one or came before. `None` if the stream begins later.
+    pub chosen: Option<BlockId>,
+}
+
+impl LoggedFeed {
+    /// Returns the end of the stream, `None` if there is no stream or nothing in it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if NATS does not answer; [`Error::Refused`] if the stream has something else.
+    pub async fn end(&self) -> Result<Option<StreamEnd>> {
+        let log = match self.bus.find_log(FEED_STREAM, feed_subject(self.genesis)).await {
+            Err(LogError::Missing(_)) => return Ok(None),
+            found => found.map_err(unavailable)?,
+        };
+        let bounds = log.bounds().await.map_err(unavailable)?;
+        let (last, message) = log.last().await.map_err(unavailable)?;
+        let Some(mut message) = message else { return Ok(None) };
+        let at = note(&message)?.at;
+        let oldest = bounds.first.max(last.saturating_sub(LOOK_BACK_MAX));
+        let mut chosen = None;
+        loop {
+            // The publisher tells a head with all its blocks only when the stream has them.
+            let stands = note(&message)?.at;
+            let told = FeedDecoder::default().take_encoded(message.payload);
+            if let Ok(Some(FeedMessage::Status(status))) = told
+                && status.forkchoice.head == stands
+            {
+                chosen = Some(stands);
+                break;
+            }
+            if message.sequence <= oldest {
+                break;
+            }
+            message = message_at(&log, message.sequence - 1).await?;
+        }
+        Ok(Some(StreamEnd { at, chosen }))
     }
 }
 

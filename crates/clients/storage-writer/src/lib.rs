@@ -21,6 +21,6 @@ mod read_coalescer;
 mod remote_storage;
 
 pub use client::{Client, ClientConfig};
-pub use feed_log::LoggedFeed;
+pub use feed_log::{LoggedFeed, StreamEnd};
 pub use metrics::describe_metrics;
 pub use tandem_rpc::EndpointError;

@@ -6,9 +6,10 @@ use super::{
     executor::{Access, http_router_of},
     from_snapshot::restore_first,
     lead::{follow_lease, lease_settings},
-    promotion::{Candidate, follow_promotion},
+    promotion::{Candidate, follow_promotion, publish_when_led},
     require_storage,
     services::{blocking, server},
+    stream_end::CatchUp,
 };
 use crate::{Config, Error, public::PublicReactor};
 use std::{
@@ -49,7 +50,8 @@ const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 /// directory without a database gets that of a snapshot, if the settings name a place with some, or
 /// else one with the genesis of the first leader that answers. A copy that is too far behind all
 /// leaders is made anew by the next start. With `grpc`, the address for its calls as a storage-writer,
-/// it can be promoted. One that was promoted leads at once.
+/// it can be promoted, and then publishes its feed if the settings say so; the stream is one of its leaders.
+/// One that was promoted leads at once.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Tls`], [`Error::StorageWriter`],
@@ -72,8 +74,20 @@ pub async fn follower(
         config.storage_writer.feed_readers_max = 0;
         config.storage_writer.peer_states_max = 0;
     }
-    config.storage_writer.feed = FeedConfig::default();
-    if leaders.iter().any(|leader| leader == JETSTREAM) && !process.bus().is_shared() {
+    let is_shared = process.bus().is_shared();
+    if grpc.is_none() || !is_shared {
+        if grpc.is_some() && config.storage_writer.feed.is_published() {
+            warn!("no NATS: if this follower is promoted, it does not publish its blocks");
+        }
+        config.storage_writer.feed = FeedConfig::default();
+    }
+    let feed = config.storage_writer.feed.clone();
+    let mut leaders = leaders.to_vec();
+    if feed.is_published() && !leaders.iter().any(|leader| leader == JETSTREAM) {
+        // It has what a leader that is gone had acknowledged.
+        leaders.push(JETSTREAM.to_owned());
+    }
+    if leaders.iter().any(|leader| leader == JETSTREAM) && !is_shared {
         return Err(Error::NoNats);
     }
     let lead = config.storage_writer.lead.clone();
@@ -156,11 +170,15 @@ pub async fn follower(
                 lease,
                 fatal: process.fatal().clone(),
             });
-            let right = follow_lease(process, &lead, &candidate)?;
+            let catch_up = feed.is_published().then(|| {
+                CatchUp::new(LoggedFeed::new(bus.clone(), genesis, runtime.clone()), feed.acks)
+            });
+            let right = follow_lease(process, &lead, &candidate, catch_up)?;
             let server = server(&storage, identity, candidate, right);
             process.serve(server.serve(listener, process.stopping().clone()));
             let urls: Vec<_> = clients.iter().map(|(url, _)| url.clone()).collect();
             follow_promotion(process, &storage, &replica, &urls, &proof);
+            publish_when_led(process, &storage);
         }
         None if leads => {
             let text = "this copy was promoted: it needs --grpc.port to lead".to_owned();

@@ -2,7 +2,11 @@
 //! renew it. A follower takes the lease when its holder falls silent. `crates/pure/lease` decides; here are
 //! its clock and its store.
 
-use super::{Process, promotion::Candidate};
+use super::{
+    Process,
+    promotion::Candidate,
+    stream_end::{self, CatchUp, Reached},
+};
 use crate::Error;
 use std::{
     process,
@@ -35,7 +39,8 @@ pub fn lease_settings(config: &LeadConfig) -> Result<Option<Settings>, Error> {
     Ok(Some(Settings::new(ms(config.lease_ms), ms(config.margin_ms))?))
 }
 
-/// Starts to hold or await the lease, if there is one. Returns the right to write that depends on it.
+/// Starts to hold or await the lease, if there is one. Returns the right to write that depends on it. A
+/// follower leads only at the end of `catch_up`.
 ///
 /// # Errors
 /// [`Error::LeaseWithoutNats`]; [`Error::Storage`] if genesis cannot be read.
@@ -43,6 +48,7 @@ pub fn follow_lease(
     process: &mut Process,
     config: &LeadConfig,
     candidate: &Arc<Candidate>,
+    catch_up: Option<CatchUp>,
 ) -> Result<Option<Arc<LeadLease>>, Error> {
     let Some(settings) = candidate.lease else { return Ok(None) };
     let key = lead_key(candidate.storage.checkpoint()?.genesis.hash);
@@ -59,6 +65,7 @@ pub fn follow_lease(
         settings,
         key,
         candidate: candidate.clone(),
+        catch_up,
         right: right.clone(),
         given_back,
         leaving: process.leaving().clone(),
@@ -87,6 +94,8 @@ struct Keeper {
     settings: Settings,
     key: ComparedKey,
     candidate: Arc<Candidate>,
+    /// Way to the end of the stream of blocks, `None` without a stream.
+    catch_up: Option<CatchUp>,
     right: Arc<LeadLease>,
     given_back: watch::Sender<bool>,
     leaving: CancellationToken,
@@ -119,6 +128,9 @@ impl Keeper {
             let mut next = self.lease.next();
             if let Some(held) = self.lease.held(self.now()) {
                 next = next.min(held.until);
+                if self.catch_up.is_some() && self.candidate.follows() {
+                    next = next.min(self.now() + stream_end::LOOK_EVERY);
+                }
             }
             tokio::select! {
                 () = sleep_until((self.begun + next).into()) => {}
@@ -137,7 +149,13 @@ impl Keeper {
             self.hear(&answer).await?;
             self.lease.answer(self.now(), number, answer);
         }
+        if self.lease.held(self.now()).is_some() && !self.has_caught_up().await? {
+            return Some(());
+        }
         let Some(held) = self.lease.held(self.now()) else {
+            if let Some(catch_up) = &mut self.catch_up {
+                catch_up.reset();
+            }
             if self.right.release() {
                 warn!("the lease of the lead is lost: no more writes here until it is held again");
             }
@@ -155,6 +173,25 @@ impl Keeper {
                 error!(error = %failure, "the lead cannot be taken");
                 self.fatal.cancel();
                 None
+            }
+        }
+    }
+
+    /// Returns whether the holder of the lease has every block in the stream, as one that led before has.
+    /// Returns `None` when the process is to end.
+    async fn has_caught_up(&mut self) -> Option<bool> {
+        let Some(catch_up) = self.catch_up.as_mut().filter(|_| self.candidate.follows()) else {
+            return Some(true);
+        };
+        match catch_up.look(&self.candidate, self.settings.interval()).await {
+            Reached::Yes => Some(true),
+            Reached::NotYet => Some(false),
+            Reached::Never(reason) => {
+                error!(reason, "the lead cannot be taken: another follower may have the blocks");
+                self.fatal.cancel();
+                // The lease is given back when the process leaves.
+                self.leaving.cancelled().await;
+                Some(false)
             }
         }
     }

@@ -26,6 +26,7 @@ mod process;
 mod promotion;
 mod services;
 mod standby;
+mod stream_end;
 mod tx_executor;
 mod tx_pool;
 mod worker;

@@ -14,7 +14,7 @@ use tandem_proto::{
     storage::{BaseReads, Error, Leadership, Promotion, Result, Standing, StateDownloads, Term},
 };
 use tandem_rpc::Identity;
-use tandem_storage_writer::StorageWriter;
+use tandem_storage_writer::{FeedPublisher, StorageWriter};
 use tandem_storage_writer_client::{Client, ClientConfig};
 use tokio::{
     runtime::Handle,
@@ -97,12 +97,25 @@ impl Candidate {
         }
     }
 
+    /// Leaves the leaders that answer calls, so that the rest of the chain comes from the stream. Their lead is
+    /// over, and one that is silent would hold up the follower. May block.
+    pub fn turn_to_stream(&self) {
+        let Some(follower) = &self.follower else { return };
+        follower.leave_leaders();
+        self.leaders.iter().for_each(|leader| leader.stop());
+    }
+
+    /// Returns whether this storage-writer follows.
+    pub fn follows(&self) -> bool {
+        *self.standing().borrow() == Standing::Follows
+    }
+
     /// Ends the following, if this one follows, and leads in this term or a later one.
     ///
     /// # Errors
     /// [`Error::Store`]; [`Error::Refused`] after the last term.
     pub fn lead(&self, least: Term) -> Result<Term> {
-        let follows = *self.standing().borrow() == Standing::Follows;
+        let follows = self.follows();
         if let Some(follower) = self.follower.as_ref().filter(|_| follows) {
             // Calls that wait for a lost leader end, then the block that is being stored.
             self.leaders.iter().for_each(|leader| leader.stop());
@@ -144,7 +157,7 @@ impl Leadership for Candidate {
                         the one that holds it";
             return Err(Error::Refused(text.to_owned()));
         }
-        let follows = *self.standing().borrow() == Standing::Follows;
+        let follows = self.follows();
         let Some(follower) = self.follower.as_ref().filter(|_| follows) else {
             return self.storage.promote(force);
         };
@@ -188,6 +201,27 @@ pub fn follow_promotion(
         if standing.wait_for(is_over).await.is_ok() {
             error!("another storage-writer leads: this one follows after a restart");
             fatal.cancel();
+        }
+    });
+}
+
+/// Publishes the chain to the stream, if the settings say so, from the moment when the storage-writer leads.
+pub fn publish_when_led(process: &mut Process, storage: &Arc<StorageWriter>) {
+    let (storage, bus) = (storage.clone(), process.bus().clone());
+    let stopping = process.stopping().clone();
+    process.beside(async move {
+        if led(&storage).await.is_none() {
+            return;
+        }
+        let started = FeedPublisher::start(&storage, &bus, &Handle::current());
+        // The database ends when nothing uses it any more.
+        drop(storage);
+        match started {
+            Ok(publisher) => {
+                stopping.cancelled().await;
+                drop(publisher);
+            }
+            Err(error) => error!(%error, "the feed is not published"),
         }
     });
 }

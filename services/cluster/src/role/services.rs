@@ -46,7 +46,7 @@ pub async fn storage_writer(
         lease,
         fatal: process.fatal().clone(),
     });
-    let right = follow_lease(process, &lead, &candidate)?;
+    let right = follow_lease(process, &lead, &candidate, None)?;
     if let Some(right) = &right {
         let held = right.held();
         process.readiness().require("the lease of the lead", move || *held.borrow());

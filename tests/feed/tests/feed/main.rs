@@ -4,6 +4,7 @@
 
 mod acks;
 mod cluster;
+mod end;
 mod follow;
 mod leader;
 mod publish;

@@ -70,7 +70,8 @@ pub fn contents(server: &NatsServer, runtime: &Runtime) -> Contents {
         let stored = Stored::open(server).await.expect("a stream");
         let state = stored.info().await.state;
         let (mut contents, mut decoder) = (Contents::default(), FeedDecoder::default());
-        for sequence in state.first_sequence..=state.last_sequence {
+        // The state of a stream without messages is 0 to 0, and there is no message 0.
+        for sequence in state.first_sequence.max(1)..=state.last_sequence {
             let message = stored.stream.get_raw_message(sequence).await.unwrap();
             let note = message.headers.get("Tandem-Note").unwrap().as_str();
             let note: FeedNote = note.parse().unwrap();

@@ -1,7 +1,8 @@
-//! Followers: what a copy costs, how fresh and how true it is, how fast it catches up, and what the
-//! leader notices of it.
+//! Followers: what a copy costs, how fresh and how true it is, how fast it catches up, what the leader
+//! notices of it, and how fast one takes the place of a leader that died.
 
 mod copy;
+mod failover;
 mod questions;
 
 use crate::{
@@ -66,6 +67,7 @@ pub fn measure(setting: &Setting, report: &mut Report) {
         report.measure(&figure, || beside(setting, &figure, folder));
     }
     report.measure("catch-up", || catch_up(setting));
+    report.measure("failover, blocks lost under stream", || failover::measure(setting));
 }
 
 fn corpora(setting: &Setting) -> Vec<PathBuf> {
