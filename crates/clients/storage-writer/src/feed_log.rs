@@ -16,7 +16,7 @@ use tandem_proto::{
     convert::FeedDecoder,
     feed::{FeedMessage, FeedSource, FeedStream, FollowRequest},
     feed_log::{BadNote, FEED_ALIVE, FEED_STREAM, FeedNote, feed_subject},
-    storage::{Error, Result},
+    storage::{BlockReads, BlockRef, Error, Result},
 };
 use tokio::{runtime::Handle, sync::mpsc, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -53,6 +53,22 @@ pub struct StreamEnd {
     /// Head of the newest forkchoice that the stream has with all its blocks. Every forkchoice that waited
     /// for the stream, and was answered, is this one or came before. `None` if the stream begins later.
     pub chosen: Option<BlockId>,
+}
+
+impl StreamEnd {
+    /// Whether a chain has everything up to here: the last block, and the newest head as a block of its
+    /// canonical branch. Its head may be a later one, which the leader chose and did not publish.
+    ///
+    /// # Errors
+    /// Those of the chain.
+    pub fn is_in(&self, chain: &impl BlockReads) -> Result<bool> {
+        let is_canonical = |block: BlockId| -> Result<bool> {
+            let found = chain.header(BlockRef::Number(block.number))?;
+            Ok(found.is_some_and(|(id, _)| id == block))
+        };
+        let has_last = chain.header(BlockRef::Hash(self.at.hash))?.is_some();
+        Ok(has_last && self.chosen.map_or(Ok(true), is_canonical)?)
+    }
 }
 
 impl LoggedFeed {

@@ -183,7 +183,7 @@ impl Keeper {
         let Some(catch_up) = self.catch_up.as_mut().filter(|_| self.candidate.follows()) else {
             return Some(true);
         };
-        match catch_up.look(&self.candidate, self.settings.interval()).await {
+        match catch_up.look(&self.candidate).await {
             Reached::Yes => Some(true),
             Reached::NotYet => Some(false),
             Reached::Never(reason) => {

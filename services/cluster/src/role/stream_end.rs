@@ -6,10 +6,11 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_proto::storage::{BaseReads, BlockReads, BlockRef, Result};
-use tandem_storage_writer::{FeedAcks, StorageWriter};
+use tandem_proto::storage::Result;
+use tandem_storage_writer::FeedAcks;
 use tandem_storage_writer_client::{LoggedFeed, StreamEnd};
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::{spawn, task::spawn_blocking};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 /// Time between two looks at the own chain.
@@ -35,8 +36,10 @@ pub enum Reached {
 
 /// Way of a candidate that holds the lease to the end of the stream.
 pub struct CatchUp {
-    feed: LoggedFeed,
+    feed: Arc<LoggedFeed>,
     acks: FeedAcks,
+    /// Task that reads the end of the stream. It may take longer than the lease may wait.
+    reading: Option<AbortOnDropHandle<Result<Option<StreamEnd>>>>,
     /// Moment from which it has held the lease.
     begun: Option<Instant>,
     /// End of the stream, once it was read under the lease. The leader before answers nothing since.
@@ -48,17 +51,25 @@ pub struct CatchUp {
 impl CatchUp {
     /// Makes the way for a chain whose leaders answer with these acknowledgements.
     pub fn new(feed: LoggedFeed, acks: FeedAcks) -> Self {
-        Self { feed, acks, begun: None, end: None, failure: String::new() }
+        let (begun, reading, end) = (None, None, None);
+        Self {
+            feed: Arc::new(feed),
+            acks,
+            reading,
+            begun,
+            end,
+            failure: "NATS does not answer".to_owned(),
+        }
     }
 
     /// Forgets the end, because the lease is not held now.
     pub fn reset(&mut self) {
-        (self.begun, self.end) = (None, None);
+        (self.begun, self.reading, self.end) = (None, None, None);
     }
 
-    /// Returns whether the candidate, which holds the lease, has everything in the stream. `wait` is the
-    /// longest time for a call of NATS.
-    pub async fn look(&mut self, candidate: &Arc<Candidate>, wait: Duration) -> Reached {
+    /// Returns whether the candidate, which holds the lease, has everything in the stream. Does not wait
+    /// for NATS.
+    pub async fn look(&mut self, candidate: &Arc<Candidate>) -> Reached {
         let begun = match self.begun {
             Some(begun) => begun,
             None => {
@@ -71,20 +82,18 @@ impl CatchUp {
             }
         };
         if self.end.is_none() {
-            match timeout(wait, self.feed.end()).await {
-                Ok(Ok(end)) => self.end = Some(end),
-                Ok(Err(error)) => self.failure = error.to_string(),
-                Err(_) => self.failure = format!("NATS does not answer within {wait:?}"),
-            }
+            self.read_end().await;
         }
         let reason = match self.end {
             None => format!("the end of the stream cannot be read: {}", self.failure),
             Some(None) => return Reached::Yes,
             Some(Some(end)) => {
                 let storage = candidate.storage.clone();
-                match spawn_blocking(move || has_reached(&storage, end)).await {
+                match spawn_blocking(move || end.is_in(&*storage)).await {
                     Ok(Ok(true)) => return Reached::Yes,
-                    Ok(Ok(false)) => format!("the stream has block {}, which is not here", end.at),
+                    Ok(Ok(false)) => {
+                        format!("the stream has block {} of a chain that is not here", end.at)
+                    }
                     Ok(Err(error)) => error.to_string(),
                     Err(_) => return Reached::NotYet,
                 }
@@ -99,15 +108,21 @@ impl CatchUp {
             FeedAcks::Stream | FeedAcks::Leader => Reached::NotYet,
         }
     }
-}
 
-/// Returns whether the own chain has everything up to the end of the stream. A chain above it has what the
-/// leader chose after that.
-fn has_reached(storage: &StorageWriter, StreamEnd { at, chosen }: StreamEnd) -> Result<bool> {
-    let head = storage.checkpoint()?.forkchoice.head;
-    if head.number > at.number {
-        return Ok(true);
+    /// Starts to read the end, or takes it if it is there.
+    async fn read_end(&mut self) {
+        let feed = self.feed.clone();
+        let reading = self
+            .reading
+            .get_or_insert_with(|| AbortOnDropHandle::new(spawn(async move { feed.end().await })));
+        if !reading.is_finished() {
+            return;
+        }
+        match reading.await {
+            Ok(Ok(end)) => self.end = Some(end),
+            Ok(Err(error)) => self.failure = error.to_string(),
+            Err(error) => self.failure = error.to_string(),
+        }
+        self.reading = None;
     }
-    let is_chosen = chosen.is_none_or(|chosen| head == chosen || head.number > chosen.number);
-    Ok(is_chosen && storage.header(BlockRef::Hash(at.hash))?.is_some())
 }

@@ -62,3 +62,33 @@ fn the_end_of_the_stream_has_its_newest_head_and_what_came_after_it() {
     runtime.block_on(async { Stored::open(&server).await.unwrap().purge().await });
     eventually("an empty stream", || (end() == Ok(None)).then_some(()));
 }
+
+#[test]
+fn a_chain_that_is_longer_on_a_branch_that_was_left_has_not_reached_the_end() {
+    let Some(server) = NatsServer::start() else { return };
+    let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+    let folder = |name: &str| directory.path().join(name);
+    let bus = bus(&[&server], &runtime);
+    // With the same seed, both have the same blocks at first.
+    let mut leader = Leader::start(published(&folder("leader"), 1), 21, &bus, &runtime);
+    let mut copy = Leader::unpublished(published(&folder("copy"), 1), 21);
+    let genesis = leader.chain[0].0;
+    let feed = LoggedFeed::new(bus, genesis.hash, runtime.handle().clone());
+    let end_at = |head| {
+        let found = || runtime.block_on(feed.end()).ok()?.filter(|end| end.at == head);
+        eventually("the end", || found().filter(|end| end.chosen == Some(head)))
+    };
+    leader.grow(6);
+    let end = end_at(leader.head());
+    assert_eq!(end.is_in(&*leader.writer), Ok(true));
+    copy.grow(5);
+    assert_eq!(end.is_in(&*copy.writer), Ok(false), "a block is absent");
+    // The leader chose these and did not publish them.
+    copy.grow(4);
+    assert_eq!(end.is_in(&*copy.writer), Ok(true));
+    leader.reorg(2);
+    let end = end_at(leader.head());
+    assert!(copy.head().number > leader.head().number);
+    assert_eq!(end.is_in(&*copy.writer), Ok(false), "the newest head is of another branch");
+    assert_eq!(end.is_in(&*leader.writer), Ok(true));
+}
