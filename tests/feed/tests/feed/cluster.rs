@@ -20,9 +20,9 @@ fn the_loss_of_one_of_three_servers_loses_nothing_that_was_acknowledged() {
         leader.try_grow().unwrap();
     }
     // The server that leads the stream goes, with its machine.
-    let info = runtime.block_on(async { Stored::open(&servers[0]).await.unwrap().info().await });
-    assert_eq!(info.config.num_replicas, 3);
-    let first = info.cluster.unwrap().leader.unwrap();
+    let info = || runtime.block_on(async { Stored::find(&servers[0]).await.info().await });
+    assert_eq!(info().config.num_replicas, 3);
+    let first = eventually("a server that leads the stream", || info().cluster?.leader);
     let index = servers.iter().position(|server| server.name() == Some(first.as_str())).unwrap();
     drop(servers.remove(index));
     eventually("what the others have", || {

@@ -49,7 +49,7 @@ fn the_end_of_the_stream_has_its_newest_head_and_what_came_after_it() {
     let part = v1::FollowResponse { item: Some(Item::Part(part)) };
     let note = FeedNote { term: found.term, at: below };
     runtime.block_on(async {
-        let stored = Stored::open(&server).await.unwrap();
+        let stored = Stored::find(&server).await;
         for message in [resume, part] {
             stored.append_half_a_block(note, message.encode_to_vec()).await;
         }
@@ -59,7 +59,7 @@ fn the_end_of_the_stream_has_its_newest_head_and_what_came_after_it() {
     let error = end().unwrap_err();
     assert!(matches!(error, storage::Error::Unavailable(_)), "{error}");
     server.restart();
-    runtime.block_on(async { Stored::open(&server).await.unwrap().purge().await });
+    runtime.block_on(async { Stored::find(&server).await.purge().await });
     eventually("an empty stream", || (end() == Ok(None)).then_some(()));
 }
 

@@ -125,7 +125,7 @@ fn the_stream_and_the_leader_stand_in_for_each_other() {
     // A hole, which only the leader can fill: the stream has lost what the follower needs next.
     leader.grow(4);
     wait_for(&server, leader.head(), &runtime);
-    runtime.block_on(async { Stored::open(&server).await.unwrap().purge().await });
+    runtime.block_on(async { Stored::find(&server).await.purge().await });
     leader.grow(3);
     let host = Host::start(&leader.writer, &runtime);
     let sources = vec![stream(&copys_bus, &runtime), host.source(&runtime)];
@@ -145,7 +145,7 @@ fn a_follower_without_the_blocks_in_between_waits_and_says_so() {
     leader.grow(5);
     let (genesis, _) = new_database(&own);
     wait_for(&server, leader.head(), &runtime);
-    runtime.block_on(async { Stored::open(&server).await.unwrap().purge().await });
+    runtime.block_on(async { Stored::find(&server).await.purge().await });
     leader.grow(2);
     let copy = Copy::start(&own, vec![stream(&bus(&[&server], &runtime), &runtime)]);
     pass(700);

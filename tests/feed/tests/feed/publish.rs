@@ -125,7 +125,7 @@ fn a_block_above_the_size_of_a_message_comes_in_parts() {
     assert!(found.parts >= 4 * 3, "{found:?}");
     // A publisher that died within a block leaves some of its parts.
     runtime.block_on(async {
-        let stored = Stored::open(&server).await.unwrap();
+        let stored = Stored::find(&server).await;
         let part = v1::FeedPart { data: vec![1; 1_000].into(), left: 5_000 };
         let message = v1::FollowResponse { item: Some(Item::Part(part)) };
         let note = FeedNote { term: found.term, at: found.at };
@@ -157,6 +157,6 @@ fn a_stream_of_another_chain_is_left_alone() {
     let mut leader = Leader::start(published(directory.path(), 1), 5, &bus, &runtime);
     leader.grow(3);
     pass(500);
-    let state = runtime.block_on(async { Stored::open(&server).await.unwrap().info().await.state });
+    let state = runtime.block_on(async { Stored::find(&server).await.info().await.state });
     assert_eq!(state.messages, 0);
 }

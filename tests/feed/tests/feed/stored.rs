@@ -5,15 +5,31 @@ use async_nats::jetstream::{
     message::PublishMessage,
     stream::{Info, Stream},
 };
-use std::collections::BTreeMap;
-use tandem_bus_tests::{NatsServer, eventually};
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    time::{Duration, Instant},
+};
+use tandem_bus_tests::{DEADLINE, NatsServer, eventually};
 use tandem_primitives::{B256, BlockId};
 use tandem_proto::{
     convert::FeedDecoder,
     feed::FeedMessage,
     feed_log::{FEED_STREAM, FeedNote},
 };
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, time::sleep};
+
+/// Asks until there is an answer: servers that choose a leader have none for a moment.
+async fn answered<T, E: Debug>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(Instant::now() < end, "{error:?}"),
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
 
 /// Stream of a server.
 pub struct Stored {
@@ -22,7 +38,12 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Connects, and finds the stream.
+    /// Connects to a stream that is there.
+    pub async fn find(server: &NatsServer) -> Self {
+        answered(async || Self::open(server).await.ok_or("no stream")).await
+    }
+
+    /// Connects, and finds the stream if it is there.
     pub async fn open(server: &NatsServer) -> Option<Self> {
         let client = async_nats::connect(server.url()).await.ok()?;
         let context = jetstream::new(client);
@@ -31,12 +52,12 @@ impl Stored {
     }
 
     pub async fn info(&self) -> Info {
-        self.stream.get_info().await.unwrap()
+        answered(async || self.stream.get_info().await).await
     }
 
     /// Removes all messages.
     pub async fn purge(&self) {
-        self.stream.purge().await.unwrap();
+        answered(async || self.stream.purge().await).await;
     }
 
     /// Appends what a publisher of this turn would leave if it died within a block.
@@ -67,12 +88,13 @@ pub struct Contents {
 /// Reads the whole stream, and checks that each message leads on from the one before.
 pub fn contents(server: &NatsServer, runtime: &Runtime) -> Contents {
     runtime.block_on(async {
-        let stored = Stored::open(server).await.expect("a stream");
+        let stored = Stored::find(server).await;
         let state = stored.info().await.state;
         let (mut contents, mut decoder) = (Contents::default(), FeedDecoder::default());
         // The state of a stream without messages is 0 to 0, and there is no message 0.
         for sequence in state.first_sequence.max(1)..=state.last_sequence {
-            let message = stored.stream.get_raw_message(sequence).await.unwrap();
+            let read = async || stored.stream.get_raw_message(sequence).await;
+            let message = answered(read).await;
             let note = message.headers.get("Tandem-Note").unwrap().as_str();
             let note: FeedNote = note.parse().unwrap();
             assert!(note.term >= contents.term, "turn {} after {}", note.term, contents.term);
