@@ -102,7 +102,7 @@ impl Child {
         }
     }
 
-    /// Whether the process has ended. Leaves it to be reaped later, see [`stop_all`].
+    /// Returns whether the process has ended, and does not reap it (see [`stop_all`]).
     fn has_ended(&self) -> bool {
         let State::Runs { process, .. } = &self.state else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -160,9 +160,9 @@ fn spawn(role: &Role) -> anyhow::Result<State> {
 /// Stops processes in the reverse order of their start, so that callers end first. Services that do
 /// not call each other end together.
 ///
-/// Leaves it to the system to reap them, because this process ends next. Linux lets whoever reaps a
-/// process spin until all entries of the process in `/proc` are gone. On a busy machine, with
-/// threads of low priority, that took from seconds to minutes.
+/// Does not reap the processes: this process ends next, and then the system reaps them. On Linux, a
+/// process that reaps another one can spin in the kernel until the other one's entries in `/proc` are
+/// gone. On a busy machine that took from seconds to minutes.
 pub async fn stop_all(mut children: Vec<Child>) {
     while let Some(stage) = children.last().map(|child| child.role.stage) {
         let first = children.iter().position(|child| child.role.stage == stage).unwrap_or(0);

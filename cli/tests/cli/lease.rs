@@ -29,8 +29,8 @@ const LEASE: Duration = Duration::from_millis(1_500);
 /// Time by which the holder stops earlier, and others wait longer.
 const MARGIN: Duration = Duration::from_millis(200);
 
-/// Blocks of the chain.
-const BLOCKS: usize = 4;
+/// Blocks of the chain that [`grow`] makes.
+pub const BLOCKS: usize = 4;
 
 fn settings(folder: &Path) -> PathBuf {
     let file = folder.join("lease.toml");
@@ -41,7 +41,7 @@ fn settings(folder: &Path) -> PathBuf {
 }
 
 /// Gives a storage-writer some blocks, and returns the last.
-async fn grow(storage: &str, folder: &Path) -> Recorded {
+pub async fn grow(storage: &str, folder: &Path) -> Recorded {
     let own = ["multiproof-worker", "--storage-writer", storage];
     let worker = Service::start(binary(), folder, "worker", 0, &own);
     let worker_url = format!("http://{}", worker.address);

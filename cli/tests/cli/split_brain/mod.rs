@@ -4,19 +4,16 @@
 mod judge;
 mod side;
 
-use crate::binary;
+use crate::{
+    binary,
+    lease::{BLOCKS, grow},
+};
 use judge::{Judge, Writer};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use side::Side;
-use std::{
-    fs,
-    path::Path,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
-use tandem_bus_tests::{DEADLINE, NatsServer, eventually};
-use tandem_cluster_tests::{Corpus, Service, SingleExecutor, init, send_head, send_payload};
+use std::{fs, path::Path, sync::Arc, thread, time::Duration};
+use tandem_bus_tests::{NatsServer, eventually};
+use tandem_cluster_tests::init;
 use tandem_proto::storage::{BaseReads, Forkchoice};
 use tandem_storage_writer_client::{Client, ClientConfig};
 use tandem_testkit::network::Network;
@@ -40,9 +37,6 @@ const LEASE_OF_MANY: Duration = Duration::from_millis(500);
 
 /// Time by which the holder stops earlier, and others wait longer.
 const MARGIN: Duration = Duration::from_millis(100);
-
-/// Blocks of the chain.
-const BLOCKS: usize = 4;
 
 /// Two sides over one NATS server. The writes go to both directly, past all proxies.
 struct House {
@@ -68,30 +62,6 @@ fn settings(folder: &Path, lease: Duration, publishes: bool) {
          margin_ms = {margin}\n{feed}[follower]\nretry_ms_max = 200\n"
     );
     fs::write(folder.join("settings.toml"), text).unwrap();
-}
-
-/// Gives a storage-writer some blocks.
-async fn grow(storage: &str, folder: &Path) {
-    let own = ["multiproof-worker", "--storage-writer", storage];
-    let worker = Service::start(binary(), folder, "worker", 0, &own);
-    let worker_url = format!("http://{}", worker.address);
-    let more = ["--storage-writer", storage, "--worker", &worker_url];
-    let mut executor = SingleExecutor::start(binary(), folder, "executor", &more);
-    executor.service.becomes_ready();
-    let mut engine = executor.endpoints.engine();
-    for block in Corpus::demo().payloads().take(BLOCKS) {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            let sent = match send_payload(&mut engine, &block).await {
-                Ok(()) => send_head(&mut engine, block.hash).await,
-                Err(error) => Err(error),
-            };
-            let Err(error) = sent else { break };
-            assert!(Instant::now() < end, "{error}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-    executor.service.running.terminate();
 }
 
 impl House {

@@ -60,7 +60,7 @@ impl StreamEnd {
     /// canonical branch. Its head may be a later one, which the leader chose and did not publish.
     ///
     /// # Errors
-    /// Those of the chain.
+    /// The error of a look-up in `chain`.
     pub fn is_in(&self, chain: &impl BlockReads) -> Result<bool> {
         let is_canonical = |block: BlockId| -> Result<bool> {
             let found = chain.header(BlockRef::Number(block.number))?;
