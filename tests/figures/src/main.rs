@@ -8,6 +8,7 @@
 mod amsterdam;
 mod big_state;
 mod blocks;
+mod callers;
 mod client;
 mod corpus;
 mod driven;
@@ -171,7 +172,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Topic::Followers => {
             report.head(seed, quick);
-            followers::measure(&setting, &mut report);
+            followers::measure(&setting, geth.as_deref(), &mut report);
         }
         Topic::Steady => {
             report.head(seed, quick);

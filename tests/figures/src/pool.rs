@@ -13,6 +13,7 @@ use crate::{
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::{
+    collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -83,6 +84,14 @@ fn percentile(values: &mut [f64], part: f64) -> anyhow::Result<f64> {
     values.get(index).copied().context("no value")
 }
 
+/// Returns the message of an error that a client answered with, without what differs from one transaction
+/// to the next.
+fn message_of(error: &anyhow::Error) -> String {
+    let text = error.to_string();
+    let message = text.split("\"message\":\"").nth(1).unwrap_or(&text);
+    message.chars().take_while(|letter| !matches!(letter, ':' | '"')).collect()
+}
+
 /// Builds on random pools in both clients.
 fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figure>> {
     let count = POOLS[usize::from(setting.quick)];
@@ -99,7 +108,9 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
     let mut mixed = Mixed::new(setting.seed, &genesis.builder, fork);
     let (mut base_fee, mut invalid, mut empty) = (1_000_000_000, 0_u32, 0_u32);
     let (mut ratios, mut times, mut taken) = (Vec::new(), Vec::new(), 0);
-    let (mut differ, mut reason) = (0_u32, None);
+    // Answers by which one client alone refuses, with their numbers; and what geth alone has.
+    let (mut reasons, mut only_geth) = (BTreeMap::<String, u32>::new(), HashSet::new());
+    let mut unequal = 0_u32;
     for number in 1..=count {
         for sender in Mixed::senders() {
             mixed.set_nonce(sender, own.next_nonce(sender)?);
@@ -111,12 +122,11 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
                 (Ok(()), Ok(())) => mixed.set_nonce(sender, own.next_nonce(sender)?),
                 (Err(_), Err(_)) => {}
                 (Ok(()), Err(error)) => {
-                    differ += 1;
-                    reason.get_or_insert_with(|| format!("only geth takes one: {error:.80}"));
+                    *reasons.entry(format!("Tandem: {}", message_of(&error))).or_default() += 1;
+                    only_geth.insert(raw);
                 }
                 (Err(error), Ok(())) => {
-                    differ += 1;
-                    reason.get_or_insert_with(|| format!("only Tandem takes one: {error:.80}"));
+                    *reasons.entry(format!("geth: {}", message_of(&error))).or_default() += 1;
                 }
             }
         }
@@ -131,7 +141,10 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
         empty += u32::from(
             built.payload.transactions.is_empty() && !geths.payload.transactions.is_empty(),
         );
-        if geths.value > 0 {
+        if geths.payload.transactions.iter().any(|raw| only_geth.contains(raw)) {
+            // Its pool had more to choose from.
+            unequal += 1;
+        } else if geths.value > 0 {
             ratios.push(built.value as f64 / geths.value as f64);
         }
         taken += built.payload.transactions.len();
@@ -143,7 +156,12 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
         geth.choose(head, &Value::Null)?;
     }
     let compared = ratios.len();
-    let note = format!("{compared} pools, median {:.4}", percentile(&mut ratios, 0.5)?);
+    let note = format!(
+        "{compared} pools, median {:.4}; in {unequal} others geth's block has what Tandem's pool refused",
+        percentile(&mut ratios, 0.5)?
+    );
+    let differ: u32 = reasons.values().sum();
+    let reasons: Vec<_> = reasons.iter().map(|(why, count)| format!("{count} by {why}")).collect();
     let name = |what: &str| format!("{fork}: {what}");
     let sent = (count * TRANSACTIONS) as f64;
     Ok(vec![
@@ -152,7 +170,7 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
             f64::from(differ) / sent,
             Limit::None,
         )
-        .note(reason.unwrap_or_default()),
+        .note(reasons.join("; ")),
         Figure::new(name("blocks that geth refuses"), invalid.into(), Limit::Exactly(0.0))
             .note(format!("{count} blocks, {taken} transactions")),
         Figure::new(name("empty blocks where geth's is not"), empty.into(), Limit::Exactly(0.0)),

@@ -3,6 +3,10 @@
 
 use crate::trie::{Accounts, apply_update};
 use alloy_consensus::Header;
+use alloy_eips::eip7928::{
+    AccountChanges, BalanceChange, BlockAccessIndex, CodeChange, NonceChange, SlotChanges,
+    StorageChange,
+};
 use alloy_trie::{
     TrieAccount,
     root::{state_root_unsorted, storage_root_unsorted},
@@ -93,10 +97,73 @@ impl World {
         }
         StateDiff { accounts: updates.into_values().collect(), codes }
     }
+
+    /// Changes a few of the first `accounts` accounts as transactions can. Returns also the access list
+    /// that says the same (EIP-7928).
+    pub fn listed_diff(&self, accounts: u64, random: &mut Random) -> (StateDiff, Bytes) {
+        let at = |index| BlockAccessIndex::new(index);
+        let (mut updates, mut entries) = (BTreeMap::new(), BTreeMap::new());
+        let mut codes = Vec::new();
+        for _ in 0..random.below(10) {
+            let number = random.below(accounts);
+            let (address, address_hash) = (address(number), account_key(number));
+            let mut account = self.0.get(&address_hash).map_or(Account::default(), |(it, _)| *it);
+            let mut entry = AccountChanges {
+                address,
+                storage_reads: vec![U256::from(1_000 + random.below(9))],
+                ..AccountChanges::default()
+            };
+            if random.one_in(3) {
+                account.nonce += 1;
+                entry.nonce_changes = vec![NonceChange::new(at(1), account.nonce)];
+            }
+            if random.one_in(4) {
+                let code = Bytes::from(random.next().to_be_bytes().to_vec());
+                account.code_hash = keccak256(&code);
+                codes.push((account.code_hash, code.clone()));
+                entry.code_changes = vec![CodeChange::new(at(1), code)];
+            }
+            account.balance = U256::from(if random.one_in(2) { 0 } else { random.next() });
+            entry.balance_changes = vec![
+                // An earlier value does not count.
+                BalanceChange::new(at(1), U256::from(random.next())),
+                BalanceChange::new(at(2), account.balance),
+            ];
+            let is_gone = account == Account::default();
+            let slots = if is_gone { 0 } else { random.below(6) };
+            let slots: BTreeMap<u64, U256> = (0..slots)
+                .map(|_| {
+                    let value = if random.one_in(3) { 0 } else { random.next() };
+                    (random.below(60), U256::from(value))
+                })
+                .collect();
+            entry.storage_changes = slots
+                .iter()
+                .map(|(slot, value)| {
+                    SlotChanges::new(U256::from(*slot), vec![StorageChange::new(at(1), *value)])
+                })
+                .collect();
+            let slots: BTreeMap<B256, U256> =
+                slots.into_iter().map(|(slot, value)| (slot_key(slot), value)).collect();
+            let slots = slots.into_iter().map(|(key, value)| SlotUpdate { key, value }).collect();
+            let account = (!is_gone).then_some(account);
+            let update = AccountUpdate { address_hash, account, wiped: is_gone, slots };
+            updates.insert(address_hash, update);
+            entries.insert(address, entry);
+        }
+        let entries: Vec<AccountChanges> = entries.into_values().collect();
+        let mut rlp = Vec::new();
+        alloy_rlp::encode_list::<_, AccountChanges>(&entries, &mut rlp);
+        (StateDiff { accounts: updates.into_values().collect(), codes }, rlp.into())
+    }
+}
+
+fn address(n: u64) -> Address {
+    Address::left_padding_from(&(n + 1).to_be_bytes())
 }
 
 pub fn account_key(n: u64) -> B256 {
-    keccak256(Address::left_padding_from(&(n + 1).to_be_bytes()))
+    keccak256(address(n))
 }
 
 pub fn slot_key(n: u64) -> B256 {

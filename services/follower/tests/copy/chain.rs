@@ -2,19 +2,12 @@
 
 use crate::setup::Host;
 use alloy_consensus::{EMPTY_OMMER_ROOT_HASH, Header};
-use alloy_eips::eip7928::{
-    AccountChanges, BalanceChange, BlockAccessIndex, CodeChange, NonceChange, SlotChanges,
-    StorageChange,
-};
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 use tandem_chain::{Receipt, encode_receipts, receipts_root};
-use tandem_primitives::{
-    Account, AccountUpdate, Address, B256, BlockId, Bytes, EMPTY_TRIE_ROOT, SlotUpdate, StateDiff,
-    U256, keccak256,
-};
+use tandem_primitives::{B256, BlockId, Bytes, EMPTY_TRIE_ROOT, keccak256};
 use tandem_proto::storage::{BaseReads, Block, BlockWrites, Epoch, Forkchoice, WriteLease};
 use tandem_storage_writer::{Config, Deps, StorageWriter, init};
-use tandem_testkit::world::{Random, World, account_key, genesis, slot_key};
+use tandem_testkit::world::{Random, World, genesis};
 use tandem_trie::list_root;
 
 /// Writes a genesis file and makes a database of it. Returns its block and state.
@@ -116,7 +109,7 @@ impl Leader {
 pub fn child(parent: BlockId, world: &World, random: &mut Random) -> (Block, World) {
     let (diff, list) = match random.one_in(2) {
         true => {
-            let (diff, list) = listed_diff(world, random);
+            let (diff, list) = world.listed_diff(40, random);
             (diff, Some(list))
         }
         false => (world.random_diff(random), None),
@@ -175,57 +168,4 @@ fn receipt() -> Receipt {
         logs: Vec::new(),
         post_state: None,
     }
-}
-
-/// Returns random changes, and the access list that says the same.
-fn listed_diff(world: &World, random: &mut Random) -> (StateDiff, Bytes) {
-    let (mut updates, mut entries) = (BTreeMap::new(), BTreeMap::new());
-    let mut codes = Vec::new();
-    for _ in 0..random.below(10) {
-        let number = random.below(40);
-        let (address, address_hash) =
-            (Address::left_padding_from(&(number + 1).to_be_bytes()), account_key(number));
-        let mut account = world.0.get(&address_hash).map_or(Account::default(), |(it, _)| *it);
-        account.nonce += 1;
-        account.balance = U256::from(random.next());
-        let at = |index| BlockAccessIndex::new(index);
-        let mut entry = AccountChanges {
-            address,
-            storage_reads: vec![U256::from(1_000 + random.below(9))],
-            // An earlier value does not count.
-            balance_changes: vec![
-                BalanceChange::new(at(1), U256::from(random.next())),
-                BalanceChange::new(at(2), account.balance),
-            ],
-            nonce_changes: vec![NonceChange::new(at(1), account.nonce)],
-            ..AccountChanges::default()
-        };
-        if random.one_in(4) {
-            let code = Bytes::from(random.next().to_be_bytes().to_vec());
-            account.code_hash = keccak256(&code);
-            codes.push((account.code_hash, code.clone()));
-            entry.code_changes = vec![CodeChange::new(at(1), code)];
-        }
-        let slots: BTreeMap<u64, U256> = (0..random.below(6))
-            .map(|_| {
-                (random.below(60), U256::from(if random.one_in(3) { 0 } else { random.next() }))
-            })
-            .collect();
-        entry.storage_changes = slots
-            .iter()
-            .map(|(slot, value)| {
-                SlotChanges::new(U256::from(*slot), vec![StorageChange::new(at(1), *value)])
-            })
-            .collect();
-        let slots: BTreeMap<B256, U256> =
-            slots.into_iter().map(|(slot, value)| (slot_key(slot), value)).collect();
-        let slots = slots.into_iter().map(|(key, value)| SlotUpdate { key, value }).collect();
-        let update = AccountUpdate { address_hash, account: Some(account), wiped: false, slots };
-        updates.insert(address_hash, update);
-        entries.insert(address, entry);
-    }
-    let entries: Vec<AccountChanges> = entries.into_values().collect();
-    let mut rlp = Vec::new();
-    alloy_rlp::encode_list::<_, AccountChanges>(&entries, &mut rlp);
-    (StateDiff { accounts: updates.into_values().collect(), codes }, rlp.into())
 }

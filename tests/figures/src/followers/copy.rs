@@ -26,8 +26,8 @@ const TICK_SECONDS: f64 = 0.01;
 pub struct Copy {
     binary: PathBuf,
     leader: String,
-    /// Whether it has the lowest priority.
-    is_nice: bool,
+    /// Whether it runs only where nothing else wants a processor.
+    is_idle: bool,
     folder: TempDir,
     child: Option<Child>,
     http: SocketAddr,
@@ -39,14 +39,14 @@ impl Copy {
     ///
     /// # Errors
     /// If it ends, or does not get there.
-    pub fn start(binary: &Path, leader: &Node, is_nice: bool) -> anyhow::Result<Self> {
+    pub fn start(binary: &Path, leader: &Node, is_idle: bool) -> anyhow::Result<Self> {
         let leader_port = leader.port_of("storage-writer", "grpc")?;
         let [http, metrics, _] = free_ports()?;
         let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
         let mut copy = Self {
             binary: binary.to_owned(),
             leader: format!("http://127.0.0.1:{leader_port}"),
-            is_nice,
+            is_idle,
             folder,
             child: None,
             http,
@@ -63,10 +63,11 @@ impl Copy {
     /// If it cannot be started.
     pub fn run(&mut self) -> anyhow::Result<()> {
         let log = File::create(self.folder.path().join("follower.log"))?;
-        let mut command = if self.is_nice {
-            let mut nice = Command::new("nice");
-            nice.args(["-n", "19"]).arg(&self.binary);
-            nice
+        let mut command = if self.is_idle {
+            // The scheduling class for what has all the time there is (sched(7)).
+            let mut idle = Command::new("chrt");
+            idle.args(["--idle", "0"]).arg(&self.binary);
+            idle
         } else {
             Command::new(&self.binary)
         };
@@ -81,6 +82,11 @@ impl Copy {
     /// Returns the folder of its data.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    /// Returns the address of its JSON-RPC.
+    pub fn http(&self) -> SocketAddr {
+        self.http
     }
 
     /// Returns a client of its JSON-RPC.

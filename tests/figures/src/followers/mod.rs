@@ -4,6 +4,7 @@
 mod copy;
 mod failover;
 mod questions;
+mod rpc;
 
 use crate::{
     Setting,
@@ -55,7 +56,7 @@ fn leader(setting: &Setting, genesis: &Path) -> anyhow::Result<Node> {
 }
 
 /// Measures the figures.
-pub fn measure(setting: &Setting, report: &mut Report) {
+pub fn measure(setting: &Setting, geth: Option<&Path>, report: &mut Report) {
     let folders = corpora(setting);
     let names: Vec<_> = folders.iter().map(|folder| name_of(folder)).collect();
     report.say(&format!("corpora: {}", names.join(", ")));
@@ -65,7 +66,11 @@ pub fn measure(setting: &Setting, report: &mut Report) {
         report.measure(&format!("lag and answers, {name}"), || freshness(setting, folder));
         let figure = format!("newPayload with {FOLLOWERS} followers / without, {name}");
         report.measure(&figure, || beside(setting, &figure, folder));
+        rpc::measure(setting, geth, folder, report);
     }
+    report.measure("eth_getLogs / geth's", || {
+        rpc::logs(setting, geth.context("no --geth: the client to compare with")?)
+    });
     report.measure("catch-up", || catch_up(setting));
     report.measure("failover, blocks lost under stream", || failover::measure(setting));
 }
@@ -217,7 +222,7 @@ fn freshness(setting: &Setting, folder: &Path) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Measures newPayload with followers beside it, which have the lowest priority, and without.
+/// Measures newPayload with followers beside it, in the scheduling class `idle`, and without.
 fn beside(setting: &Setting, figure: &str, folder: &Path) -> anyhow::Result<Vec<Figure>> {
     let corpus = load(setting, folder)?;
     let rounds = if setting.quick { 2 } else { 6 };
