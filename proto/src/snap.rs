@@ -195,6 +195,8 @@ pub enum DownloadStep {
     Begin,
     /// [`StateDownloads::put_state`]: the parts, and the progress.
     PutState(Vec<StatePart>, Bytes),
+    /// [`StateDownloads::put_listed`]: the access list, and the progress.
+    PutListed(Bytes, Bytes),
     /// [`StateDownloads::put_blocks`].
     PutBlocks(Vec<DownloadedBlock>),
     /// [`StateDownloads::lacking_codes`].
@@ -231,6 +233,7 @@ impl DownloadStep {
             Self::Progress => answer.progress = downloads.download_progress()?,
             Self::Begin => downloads.begin_download()?,
             Self::PutState(parts, progress) => downloads.put_state(&parts, &progress)?,
+            Self::PutListed(list, progress) => downloads.put_listed(&list, &progress)?,
             Self::PutBlocks(blocks) => downloads.put_blocks(&blocks)?,
             Self::LackingCodes(hashes) => answer.hashes = downloads.lacking_codes(&hashes)?,
             Self::BuildTries => answer.hashes = vec![downloads.build_tries()?],

@@ -29,6 +29,9 @@ impl From<(Epoch, DownloadStep)> for v1::DownloadRequest {
             DownloadStep::Progress => Step::GetProgress(Nothing {}),
             DownloadStep::Begin => Step::Begin(Nothing {}),
             DownloadStep::PutState(parts, progress) => Step::PutState(state_of(&parts, progress)),
+            DownloadStep::PutListed(list, progress) => {
+                Step::PutListed(v1::ListedChanges { list: list.0, progress: progress.0 })
+            }
             DownloadStep::PutBlocks(blocks) => Step::PutBlocks(blocks_of(&blocks)),
             DownloadStep::LackingCodes(hashes) => Step::ListLackingCodes(hash_list(hashes.iter())),
             DownloadStep::BuildTries => Step::BuildTries(Nothing {}),
@@ -52,6 +55,11 @@ impl TryFrom<v1::DownloadRequest> for (Epoch, DownloadStep) {
             Step::GetProgress(Nothing {}) => DownloadStep::Progress,
             Step::Begin(Nothing {}) => DownloadStep::Begin,
             Step::PutState(state) => put_state(state).at("download.put_state")?,
+            Step::PutListed(v1::ListedChanges { list, progress }) => {
+                at_most(DOWNLOAD_PROGRESS_BYTES_MAX, progress.len())
+                    .at("download.put_listed.progress")?;
+                DownloadStep::PutListed(list.into(), progress.into())
+            }
             Step::PutBlocks(wire) => {
                 DownloadStep::PutBlocks(blocks(wire).at("download.put_blocks")?)
             }

@@ -106,6 +106,13 @@ pub trait StateDownloads: Send + Sync + 'static {
     /// Replaces parts of the flat state, and notes how far the caller is.
     fn put_state(&self, parts: &[StatePart], progress: &[u8]) -> Result<()>;
 
+    /// Makes the changes of a block's access list (EIP-7928, RLP) to what is there, and notes how far the
+    /// caller is. Whether the list is that of a block is the caller's to check.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the list cannot be decoded.
+    fn put_listed(&self, list: &[u8], progress: &[u8]) -> Result<()>;
+
     /// Stores blocks of the canonical chain up to the one whose state is downloaded, from genesis
     /// upwards.
     ///

@@ -66,6 +66,7 @@ fn step() -> impl Strategy<Value = DownloadStep> {
         Just(DownloadStep::Progress),
         Just(DownloadStep::Begin),
         (parts(), bytes(50)).prop_map(|(parts, at)| DownloadStep::PutState(parts, at)),
+        (bytes(80), bytes(50)).prop_map(|(list, at)| DownloadStep::PutListed(list, at)),
         vec(block(), 1..4).prop_map(DownloadStep::PutBlocks),
         vec(hash(), 0..5).prop_map(DownloadStep::LackingCodes),
         Just(DownloadStep::BuildTries),

@@ -19,6 +19,7 @@ use crate::{
     shared::Shared,
 };
 use std::sync::atomic::Ordering::Relaxed;
+use tandem_chain::ListedChanges;
 use tandem_primitives::{
     Account, B256, BlockId, Bytes, EMPTY_CODE_HASH, EMPTY_TRIE_ROOT, StateDiff, keccak256,
 };
@@ -77,6 +78,18 @@ impl StateDownloads for StorageWriter {
         }
         // The log has the parts before the progress that tells of them.
         meta::put_download(&mut batch, progress);
+        Ok(store.write(batch, Durability::Process).map_err(Error::from)?)
+    }
+
+    fn put_listed(&self, list: &[u8], progress: &[u8]) -> storage::Result<()> {
+        self.must_download()?;
+        let refused = |error| storage::Error::Refused(format!("access list: {error}"));
+        let changes = ListedChanges::decode(list).map_err(refused)?;
+        let store = &self.shared.store;
+        let view = store.view();
+        let before = view.multi_get::<Accounts>(changes.address_hashes()).map_err(Error::from)?;
+        let mut batch = store.batch();
+        self.put_changes(&mut batch, &view, &changes.into_diff(&before), progress)?;
         Ok(store.write(batch, Durability::Process).map_err(Error::from)?)
     }
 
@@ -158,18 +171,30 @@ impl StorageWriter {
         diff: &StateDiff,
         progress: &[u8],
     ) -> storage::Result<()> {
-        *self.shared.built.lock() = None;
         let store = &self.shared.store;
         let view = store.view();
         must_have_parent(&view, block.id, parent)?;
         let mut batch = store.batch();
         put_block(&mut batch, block)?;
-        write_state(&mut batch, &view, &diff.accounts)?;
+        self.put_changes(&mut batch, &view, diff, progress)?;
+        Ok(store.write(batch, Durability::Process).map_err(Error::from)?)
+    }
+
+    /// Adds changes of what is downloaded to a batch, and the progress.
+    fn put_changes(
+        &self,
+        batch: &mut Batch<'_>,
+        view: &View<'_>,
+        diff: &StateDiff,
+        progress: &[u8],
+    ) -> Result<(), Error> {
+        *self.shared.built.lock() = None;
+        write_state(batch, view, &diff.accounts)?;
         for (hash, code) in &diff.codes {
             batch.put::<Code>(*hash, code);
         }
-        meta::put_download(&mut batch, progress);
-        Ok(store.write(batch, Durability::Process).map_err(Error::from)?)
+        meta::put_download(batch, progress);
+        Ok(())
     }
 }
 

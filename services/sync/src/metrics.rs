@@ -15,6 +15,7 @@ pub const WAITING_BYTES: &str = "tandem_sync_waiting_body_bytes";
 pub const REQUESTS: &str = "tandem_sync_requests_total";
 pub const REQUEST_SECONDS: &str = "tandem_sync_request_seconds";
 pub const REPORTS: &str = "tandem_sync_reports_total";
+pub const REPLAYED: &str = "tandem_sync_replayed_blocks_total";
 pub const STARVED: &str = "tandem_sync_starved_milliseconds_total";
 
 /// Describes the metrics to the recorder.
@@ -30,6 +31,8 @@ pub fn describe() {
     describe_counter!(BYTES, Unit::Bytes, "Bodies received that belong to their headers");
     describe_gauge!(WAITING, count, "Bodies that wait for their execution");
     describe_gauge!(WAITING_BYTES, Unit::Bytes, "Bytes of the bodies that wait");
+    let text = "Blocks whose access lists moved a downloaded state on to a newer block";
+    describe_counter!(REPLAYED, count, text);
     let text = "Requests to peers by kind (headers, bodies) and outcome (full, part, empty, gone, \
                 busy, late, lie)";
     describe_counter!(REQUESTS, count, text);

@@ -5,7 +5,7 @@ use crate::{
     config::{Config, Mode},
     fetch::receipts,
     sink::{BlockSink, Pending, Prepared},
-    snap::{self, Ended, Progress, Surroundings},
+    snap::{self, Ended, ListedBlock, Progress, Surroundings},
     state::Import,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -191,15 +191,30 @@ impl SnapRun {
 
     /// Returns the work that downloads the state.
     fn start(&self) -> Option<Pending<Step>> {
+        self.start_after(Vec::new())
+    }
+
+    /// Returns the work that downloads the state, after what is there was moved on by these blocks.
+    fn start_after(&self, blocks: Vec<ListedBlock>) -> Option<Pending<Step>> {
         let (around, progress) = (self.around.clone()?, self.progress.clone()?);
         let (config, root) = (self.config.clone(), progress.root());
         Some(Box::pin(async move {
+            snap::move_on(&around, &config, &blocks, &progress).await;
             let ended = snap::download(around, &config, root, progress).await;
             if ended != Ended::Done {
                 sleep(AFTER_FAILURE).await;
             }
             Step::State(root, ended)
         }))
+    }
+
+    /// Returns the blocks above an earlier pivot up to this one, none if they cannot be used.
+    fn path_from(&self, left: BlockId) -> Vec<ListedBlock> {
+        // Without a range that is done, everything is downloaded anew.
+        let begun = self.progress.as_ref().filter(|progress| progress.has_ranges());
+        let Some(pivot) = begun.map(|progress| progress.pivot()) else { return Vec::new() };
+        let header = |number| self.recent.get(&number).map(|header| &header.rlp[..]);
+        snap::path(left, pivot, header).unwrap_or_default()
     }
 
     /// Takes the end of a step. Returns the next work, if there is any.
@@ -226,11 +241,13 @@ impl SnapRun {
                 self.finish(sink)
             }
             Step::State(_, Ended::Stale) => {
+                let left = self.pivot();
                 // Without a newer head, the peers may yet have it again.
                 if !self.choose_pivot() {
                     info!("no peer has the state, waiting for a newer head");
+                    return self.start();
                 }
-                self.start()
+                self.start_after(left.map(|left| self.path_from(left)).unwrap_or_default())
             }
             Step::State(_, Ended::Failed) => self.start(),
             Step::State(_, Ended::Broken) => self.begin_again(),

@@ -42,6 +42,11 @@ impl StateDownloads for Client {
         self.step(DownloadStep::PutState(parts.to_vec(), progress)).map(drop)
     }
 
+    fn put_listed(&self, list: &[u8], progress: &[u8]) -> Result<()> {
+        let [list, progress] = [list, progress].map(Bytes::copy_from_slice);
+        self.step(DownloadStep::PutListed(list, progress)).map(drop)
+    }
+
     fn put_blocks(&self, blocks: &[DownloadedBlock]) -> Result<()> {
         self.step(DownloadStep::PutBlocks(blocks.to_vec())).map(drop)
     }

@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Time for which a peer is left alone that is busy or gone.
 const REST: Duration = Duration::from_secs(1);
 
-/// No peer has the state any more.
+/// No peer has what was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stale;
 
@@ -44,7 +44,7 @@ pub struct Asker {
 struct Uses {
     under_way: HashMap<PeerId, u32>,
     resting: HashMap<PeerId, Instant>,
-    /// Peers that do not have the state.
+    /// Peers that do not have what was asked for.
     without: HashSet<PeerId>,
 }
 
@@ -62,7 +62,8 @@ impl Asker {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks one peer after the other until an answer is right. Waits while there are none.
+    /// Asks one peer after the other for a part of the state until an answer is right. Waits while there
+    /// are none.
     ///
     /// # Errors
     /// [`Stale`] when no peer has the state.
@@ -72,6 +73,23 @@ impl Asker {
         request: StateRequest,
         check: impl Fn(StateItems) -> Result<T, Fault> + Clone + Send + 'static,
     ) -> Result<T, Stale> {
+        let check = move |fetched| match fetched {
+            Fetched::State(items) => check(items),
+            _ => Err(Fault::Lie),
+        };
+        self.fetch(kind, Fetch::State(request), check).await
+    }
+
+    /// As [`Self::ask`], for anything that peers have.
+    ///
+    /// # Errors
+    /// [`Stale`] when no peer has it.
+    pub async fn fetch<T: Send + 'static>(
+        &self,
+        kind: &'static str,
+        fetch: Fetch,
+        check: impl Fn(Fetched) -> Result<T, Fault> + Clone + Send + 'static,
+    ) -> Result<T, Stale> {
         loop {
             let Some(peer) = self.choose()? else {
                 // Either a request ends, or peers come.
@@ -79,22 +97,21 @@ impl Asker {
                 continue;
             };
             let asked = Instant::now();
-            let answer = self.sessions.fetch(peer, Fetch::State(request.clone())).await;
+            let answer = self.sessions.fetch(peer, fetch.clone()).await;
             histogram!(names::REQUEST_SECONDS, "kind" => kind).record(asked.elapsed());
             // Before the check, so that the peer has something to do meanwhile.
             self.release(peer);
             let outcome = match answer {
-                Ok(Fetched::State(items)) => {
+                Ok(fetched) => {
                     let check = check.clone();
                     // A panic of the check is a fault of this node, and another peer is asked.
-                    let checked = spawn_blocking(move || check(items)).await;
+                    let checked = spawn_blocking(move || check(fetched)).await;
                     checked.unwrap_or(Err(Fault::Absent)).map_err(Some)
                 }
-                Ok(_) => Err(Some(Fault::Lie)),
                 Err(Error::Busy | Error::Gone | Error::Timeout | Error::Unavailable(_)) => {
                     Err(None)
                 }
-                // The session has no snap any more.
+                // The session's protocols do not have the request.
                 Err(Error::Refused(_)) => Err(Some(Fault::Absent)),
             };
             let word = match &outcome {
@@ -157,7 +174,7 @@ impl Asker {
         self.ended.notify_waiters();
     }
 
-    /// Asks a peer no more for this state, or, without a fault of its own, not for a while.
+    /// Asks a peer no more, or, without a fault of its own, not for a while.
     fn avoid(&self, peer: PeerId, fault: Option<Fault>) {
         let mut uses = self.uses();
         match fault {

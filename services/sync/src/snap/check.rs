@@ -100,6 +100,23 @@ pub fn slots(
     Ok(ranges)
 }
 
+/// Checks access lists of blocks by their hashes. A peer may lack some, and leave out the last ones.
+/// Returns those before the first one that lacks.
+///
+/// # Errors
+/// [`Fault`].
+pub fn access_lists(wanted: &[B256], lists: Vec<Option<Bytes>>) -> Result<Vec<Bytes>, Fault> {
+    let mut found = Vec::with_capacity(lists.len());
+    for (hash, list) in wanted.iter().zip(lists) {
+        let Some(list) = list else { break };
+        if keccak256(&list) != *hash {
+            return Err(Fault::Lie);
+        }
+        found.push(list);
+    }
+    if found.is_empty() { Err(Fault::Absent) } else { Ok(found) }
+}
+
 /// Checks codes. A peer may leave out some.
 ///
 /// # Errors

@@ -12,18 +12,21 @@
 //! counts as done is whole, and a restart repeats one range of each part at most. Each answer is
 //! proved on its own: accounts by the state root, slots by the account, codes by their hash. At the end
 //! storage-writer builds all tries from what was written. When peers no longer have the state, a newer
-//! block becomes the pivot: the ranges that are done stay, and what differs from the new state is
-//! replaced at the end.
+//! block becomes the pivot, and the ranges that are done stay. Access lists of the blocks in between move
+//! them on to the new state, where the chain has such lists and a peer serves them. Otherwise, what differs
+//! from the new state is replaced at the end.
 
 mod ask;
 mod check;
 mod heal;
 mod progress;
+mod replay;
 #[cfg(test)]
 mod tests;
 mod worker;
 
 pub use progress::Progress;
+pub use replay::{ListedBlock, path};
 
 use crate::config::Config;
 use ask::Asker;
@@ -80,6 +83,22 @@ pub async fn download(
             warn!(%error, "downloaded state not written, or not read");
             Ended::Failed
         }
+    }
+}
+
+/// Moves what is downloaded on to a newer block, the last of these ([`path`]). If that fails on the way,
+/// [`download`] replaces what differs.
+pub async fn move_on(
+    around: &Surroundings,
+    config: &Config,
+    blocks: &[ListedBlock],
+    progress: &Progress,
+) {
+    let Some(last) = blocks.last() else { return };
+    match replay::replay(around, config, blocks, progress).await {
+        Ok(()) => info!(to = %last.id, blocks = blocks.len(), "state moved on by access lists"),
+        Err(Stop::Stale) => info!("no peer has the access lists, so what differs is looked for"),
+        Err(Stop::Failed(error)) => warn!(%error, "access list not used"),
     }
 }
 

@@ -79,6 +79,12 @@ impl Progress {
         self.record().root
     }
 
+    /// Returns whether any range is done.
+    pub fn has_ranges(&self) -> bool {
+        let record = self.record();
+        record.next.iter().enumerate().any(|(part, next)| *next != Some(first_key(part)))
+    }
+
     /// Returns the next key of a part, `None` when the part is done.
     pub fn next(&self, part: usize) -> Option<B256> {
         self.record().next[part]
@@ -89,6 +95,14 @@ impl Progress {
         let mut record = self.record().clone();
         record.next[part] = next;
         // A record of hashes and numbers can always be written as JSON.
+        serde_json::to_vec(&record).unwrap_or_default()
+    }
+
+    /// Returns what is to be written together with changes that make what is done a part of this block's
+    /// state.
+    pub fn noted_at(&self, pivot: BlockId, root: B256) -> Vec<u8> {
+        let next = self.record().next.clone();
+        let record = Record { number: pivot.number, hash: pivot.hash, root, next };
         serde_json::to_vec(&record).unwrap_or_default()
     }
 

@@ -2,9 +2,16 @@
 //! restarts.
 
 use super::{Ended, Progress, Surroundings, download};
-use crate::config::Config;
+use crate::{
+    check::ChainHeader,
+    config::Config,
+    sink::{BlockSink, Chosen, Pending as Work, Prepared},
+    snap_run::{SnapRun, Step},
+    state::Invalid,
+};
+use alloy_consensus::Header;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     future::ready,
     sync::{
         Arc, Mutex,
@@ -12,11 +19,15 @@ use std::{
     },
     time::Duration,
 };
-use tandem_primitives::{Account, B256, Bytes, EMPTY_CODE_HASH, StateDiff, U256, keccak256};
+use tandem_chain::Block;
+use tandem_primitives::{
+    Account, B256, BlockId, Bytes, EMPTY_CODE_HASH, StateDiff, U256, keccak256,
+};
 use tandem_proto::{
     peer_sessions::{Error, Fetch, Fetched, Misconduct, PeerId, PeerSessionsApi, Pending, Session},
     snap::{DownloadedAccount, DownloadedBlock, Leaf, StateItems, StatePart, StateRequest},
     storage::{BaseReads, StateDownloads, StateRanges},
+    sync::SyncProgress,
 };
 use tandem_storage_writer::{Deps, StorageWriter};
 use tandem_testkit::world::{Random, World, account_key, block, genesis, slot_key};
@@ -107,8 +118,7 @@ fn parts(world: &World) -> Vec<StatePart> {
 
 /// Block with this state, and a database that has it.
 fn source(world: &World, random: &mut Random) -> (DownloadedBlock, Arc<StorageWriter>) {
-    let writer = storage_writer();
-    let genesis = writer.checkpoint().unwrap().genesis;
+    let genesis = storage_writer().checkpoint().unwrap().genesis;
     let block = block(genesis, world, StateDiff::default(), random);
     let block = DownloadedBlock {
         id: block.id,
@@ -116,11 +126,23 @@ fn source(world: &World, random: &mut Random) -> (DownloadedBlock, Arc<StorageWr
         body: block.body,
         receipts: block.receipts,
     };
-    writer.begin_download().unwrap();
-    writer.put_blocks(std::slice::from_ref(&block)).unwrap();
-    writer.put_state(&parts(world), b"").unwrap();
-    writer.finish_download(block.id).unwrap();
+    let writer = writer_with(std::slice::from_ref(&block), world, Vec::new());
     (block, writer)
+}
+
+/// Database with these blocks, and the state after the last of them, of which these are further codes.
+fn writer_with(
+    blocks: &[DownloadedBlock],
+    world: &World,
+    codes: Vec<(B256, Bytes)>,
+) -> Arc<StorageWriter> {
+    let writer = storage_writer();
+    writer.begin_download().unwrap();
+    writer.put_blocks(blocks).unwrap();
+    writer.put_state(&[StatePart::Codes(codes)], b"").unwrap();
+    writer.put_state(&parts(world), b"").unwrap();
+    writer.finish_download(blocks.last().unwrap().id).unwrap();
+    writer
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,6 +171,10 @@ struct Peers {
     /// Answers after which honest peers have no state any more.
     left: AtomicU64,
     answered: AtomicU64,
+    /// Requests for short answers, which look for what differs.
+    repairs: AtomicU64,
+    /// Access lists by block.
+    lists: Mutex<HashMap<B256, Bytes>>,
     reported: Mutex<BTreeSet<PeerId>>,
 }
 
@@ -164,6 +190,8 @@ impl Peers {
             random: Mutex::new(Random(seed)),
             left: AtomicU64::new(u64::MAX),
             answered: AtomicU64::new(0),
+            repairs: AtomicU64::new(0),
+            lists: Mutex::default(),
             reported: Mutex::default(),
         })
     }
@@ -186,13 +214,36 @@ impl Peers {
             StateRequest::Accounts { bytes, .. }
             | StateRequest::Slots { bytes, .. }
             | StateRequest::Codes { bytes, .. }
-            | StateRequest::Nodes { bytes, .. } => *bytes = (*bytes).min(500 + random.below(4000)),
+            | StateRequest::Nodes { bytes, .. } => {
+                self.repairs.fetch_add(u64::from(*bytes < 100_000), Relaxed);
+                *bytes = (*bytes).min(500 + random.below(4000));
+            }
         }
         let sources = self.sources.lock().unwrap();
         let items = sources.iter().map(|source| source.state_items(&request).unwrap());
         let none = StateItems::none(&request);
         let items = items.into_iter().find(|items| *items != none).unwrap_or(none);
         Ok(Fetched::State(lie(kind, items, &mut random)))
+    }
+}
+
+impl Peers {
+    fn access_lists(&self, peer: PeerId, hashes: &[B256]) -> Result<Fetched, Error> {
+        let lists = self.lists.lock().unwrap();
+        // Fewer than were asked for, as if they were long.
+        let mut found: Vec<_> =
+            hashes.iter().map(|hash| lists.get(hash).cloned()).take(3).collect();
+        match self.kinds[usize::from(peer[0]) - 1] {
+            Peer::Honest => Ok(Fetched::AccessLists(found)),
+            Peer::Silent => Err(Error::Timeout),
+            Peer::Empty => Ok(Fetched::AccessLists(Vec::new())),
+            // The session has an earlier version of eth.
+            Peer::OtherKind => Err(Error::Refused("needs eth/71".to_owned())),
+            _ => {
+                found[0] = Some(Bytes::from_static(&[0xc0, 0xc0]));
+                Ok(Fetched::AccessLists(found))
+            }
+        }
     }
 }
 
@@ -236,8 +287,11 @@ impl PeerSessionsApi for Peers {
     }
 
     fn fetch(&self, peer: PeerId, fetch: Fetch) -> Pending<Fetched> {
-        let Fetch::State(request) = fetch else { panic!("{fetch:?}") };
-        let answer = self.answer(peer, request);
+        let answer = match fetch {
+            Fetch::State(request) => self.answer(peer, request),
+            Fetch::AccessLists(hashes) => self.access_lists(peer, &hashes),
+            other => panic!("{other:?}"),
+        };
         Box::pin(async {
             tokio::task::yield_now().await;
             answer
@@ -372,4 +426,155 @@ async fn a_restart_goes_on_where_it_was() {
         assert_eq!(ended, Some(Ended::Done));
         finish(&target, block, &world);
     }
+}
+
+/// Blocks with access lists, each with the state after it.
+struct Listed {
+    blocks: Vec<DownloadedBlock>,
+    headers: Vec<ChainHeader>,
+    worlds: Vec<World>,
+    lists: HashMap<B256, Bytes>,
+    /// Codes that the blocks deploy.
+    codes: Vec<(B256, Bytes)>,
+}
+
+fn listed_chain(first: World, len: u64, random: &mut Random) -> Listed {
+    let mut parent = storage_writer().checkpoint().unwrap().genesis;
+    let mut chain = Listed {
+        blocks: Vec::new(),
+        headers: Vec::new(),
+        worlds: Vec::new(),
+        lists: HashMap::new(),
+        codes: Vec::new(),
+    };
+    let mut world = first;
+    for number in 1..=len {
+        let (diff, list) = match number {
+            1 => (StateDiff::default(), Bytes::from_static(&[0xc0])),
+            // Some of the accounts are new.
+            _ => world.listed_diff(1600, random),
+        };
+        world.apply(&diff);
+        chain.codes.extend(diff.codes);
+        let header = Header {
+            parent_hash: parent.hash,
+            number,
+            state_root: world.root(),
+            base_fee_per_gas: Some(1),
+            withdrawals_root: Some(B256::ZERO),
+            blob_gas_used: Some(0),
+            excess_blob_gas: Some(0),
+            parent_beacon_block_root: Some(B256::ZERO),
+            requests_hash: Some(B256::ZERO),
+            block_access_list_hash: Some(keccak256(&list)),
+            ..Header::default()
+        };
+        let id = BlockId::new(number, header.hash_slow());
+        let rlp = Bytes::from(alloy_rlp::encode(&header));
+        chain.lists.insert(id.hash, list);
+        chain.headers.push(ChainHeader { id, parent: parent.hash, rlp: rlp.clone() });
+        chain.worlds.push(world.clone());
+        chain.blocks.push(DownloadedBlock {
+            id,
+            header: rlp,
+            body: Bytes::from_static(&[0xc3, 0xc0, 0xc0, 0xc0]),
+            receipts: Bytes::from_static(&[0xc0]),
+        });
+        parent = id;
+    }
+    chain
+}
+
+/// Sink of a run that ends before any block is executed.
+struct NoSink;
+
+impl BlockSink for NoSink {
+    fn head(&self) -> BlockId {
+        unreachable!()
+    }
+    fn first_known(&self, _: &[BlockId]) -> Option<usize> {
+        unreachable!()
+    }
+    fn prepare(&self, _: Block) -> Work<Option<Prepared>> {
+        unreachable!()
+    }
+    fn make_head(&self, _: BlockId) -> Work<Chosen> {
+        unreachable!()
+    }
+    fn reach(&self, _: B256) -> Work<Chosen> {
+        unreachable!()
+    }
+    fn adopt(&self) -> Work<bool> {
+        unreachable!()
+    }
+    fn condemn(&self, _: Invalid) -> Work<()> {
+        unreachable!()
+    }
+    fn show(&self, _: Option<SyncProgress>) {
+        unreachable!()
+    }
+}
+
+/// Downloads the state of the first block until no peer has it, and goes on with a later one. Returns the
+/// number of requests that looked for what differs.
+async fn repairs_after_a_move(seed: u64, kinds: Vec<Peer>, lists: bool) -> (u64, BTreeSet<PeerId>) {
+    const DEPTH: u64 = 2;
+    let random = &mut Random(seed);
+    let chain = listed_chain(state(random), 9, random);
+    let from = writer_with(&chain.blocks[..1], &chain.worlds[0], Vec::new());
+    let peers = Peers::new(kinds, &from, seed);
+    if lists {
+        peers.lists.lock().unwrap().extend(chain.lists);
+    }
+    peers.left.store(60 + random.below(60), Relaxed);
+    let target = storage_writer();
+    let config = Config {
+        pivot_depth: DEPTH,
+        snap_blocks_min: 1,
+        requests_per_peer_max: 4,
+        ..Config::default()
+    };
+    let ids: Vec<PeerId> = (0..peers.kinds.len()).map(id).collect();
+    let (sender, receiver) = watch::channel(Vec::new());
+    let around =
+        Surroundings { sessions: peers.clone(), downloads: target.clone(), peers: receiver };
+    let mut run = SnapRun::new(config, Some(around), sender);
+    run.set_peers(ids);
+    let sink: Arc<dyn BlockSink> = Arc::new(NoSink);
+    run.headers(&chain.headers[..1 + DEPTH as usize]);
+    let genesis = target.checkpoint().unwrap().genesis;
+    let first = chain.headers[0].id;
+    let begun = run.decide(first, genesis).unwrap().await;
+    let stale = run.ended(begun, &sink).unwrap().await;
+    let Step::State(root, ended) = stale else { panic!("another step") };
+    assert_eq!((root, ended), (chain.worlds[0].root(), Ended::Stale), "seed {seed}");
+    run.headers(&chain.headers);
+    let pivot = chain.headers.len() - 1 - DEPTH as usize;
+    let from = writer_with(&chain.blocks[..=pivot], &chain.worlds[pivot], chain.codes.clone());
+    *peers.sources.lock().unwrap() = vec![from];
+    peers.left.store(u64::MAX, Relaxed);
+    let work = run.ended(Step::State(root, ended), &sink).unwrap();
+    let done = timeout(Duration::from_secs(100), work).await.expect("the download ends");
+    let Step::State(root, ended) = done else { panic!("another step") };
+    assert_eq!((root, ended), (chain.worlds[pivot].root(), Ended::Done), "seed {seed}");
+    target.put_blocks(&chain.blocks[..pivot]).unwrap();
+    finish(&target, chain.blocks[pivot].clone(), &chain.worlds[pivot]);
+    let reported = peers.reported.lock().unwrap().clone();
+    (peers.repairs.load(Relaxed), reported)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_lists_leave_nothing_to_repair_when_the_pivot_moves() {
+    for seed in 1..6 {
+        let kinds = vec![Peer::Honest, Peer::Changes, Peer::OtherKind, Peer::Empty, Peer::Honest];
+        let (repairs, reported) = repairs_after_a_move(seed, kinds, true).await;
+        assert_eq!(repairs, 0, "seed {seed}");
+        assert!(reported.contains(&id(1)), "a list with another hash is a lie");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pivot_moves_without_access_lists_too() {
+    let (repairs, reported) = repairs_after_a_move(7, vec![Peer::Honest; 2], false).await;
+    assert!(repairs > 0 && reported.is_empty());
 }

@@ -117,10 +117,7 @@ impl Worker {
         &self,
         call: impl FnOnce(&dyn StateDownloads) -> storage::Result<T> + Send + 'static,
     ) -> Result<T, Stop> {
-        let downloads = self.downloads.clone();
-        let ended = || storage::Error::Unavailable("the thread of a call has ended".to_owned());
-        let answer = spawn_blocking(move || call(&*downloads)).await;
-        answer.unwrap_or_else(|_| Err(ended())).map_err(Stop::Failed)
+        blocking(&self.downloads, call).await
     }
 
     /// Downloads the storage of accounts, given with its roots.
@@ -237,6 +234,17 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+/// Makes a call to the database on a thread that may wait.
+pub async fn blocking<T: Send + 'static>(
+    downloads: &Arc<dyn StateDownloads>,
+    call: impl FnOnce(&dyn StateDownloads) -> storage::Result<T> + Send + 'static,
+) -> Result<T, Stop> {
+    let downloads = downloads.clone();
+    let ended = || storage::Error::Unavailable("the thread of a call has ended".to_owned());
+    let answer = spawn_blocking(move || call(&*downloads)).await;
+    answer.unwrap_or_else(|_| Err(ended())).map_err(Stop::Failed)
 }
 
 /// Returns what replaces the accounts between two keys.
