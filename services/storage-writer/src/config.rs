@@ -1,4 +1,4 @@
-use crate::{Error, chain::Limits, feed_stream::FeedConfig, lead::LeadConfig};
+use crate::{Error, chain::Limits, feed_stream::FeedConfig, lead::LeadConfig, scrub::ScrubConfig};
 use serde::{Deserialize, Serialize};
 use std::{
     net::SocketAddr,
@@ -97,6 +97,8 @@ pub struct Config {
     pub feed: FeedConfig,
     /// Lease in NATS by which one of several storage-writers leads.
     pub lead: LeadConfig,
+    /// Check of the whole database in the background.
+    pub scrub: ScrubConfig,
     /// Tuning of the database.
     pub store: tandem_store::Options,
 }
@@ -129,6 +131,7 @@ impl Config {
             grpc_addr: None,
             feed: FeedConfig::default(),
             lead: LeadConfig::default(),
+            scrub: ScrubConfig::default(),
             store: tandem_store::Options::default(),
         }
     }

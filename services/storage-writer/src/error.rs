@@ -91,6 +91,9 @@ pub enum Error {
         /// Folder of the restore.
         path: PathBuf,
     },
+    /// The service stops.
+    #[error("storage-writer stops")]
+    Stopping,
     /// The file system failed.
     #[error("{context} {path}: {source}", path = path.display())]
     Io {
@@ -124,6 +127,7 @@ impl Error {
             | Self::IsCopy { .. }
             | Self::OtherLoad { .. }
             | Self::HalfRestored { .. }
+            | Self::Stopping
             | Self::Io { .. } => false,
         }
     }

@@ -16,6 +16,7 @@ const HEARD_TERM: &str = "heard_term";
 const DOWNLOAD: &str = "download";
 const STATE_LOAD: &str = "state_load";
 const OLDEST_BLOCK: &str = "oldest_block";
+const SCRUB: &str = "scrub";
 const HISTORY: &str = "history";
 
 fn required<T>(
@@ -97,6 +98,20 @@ pub fn state_load(view: &View<'_>) -> Result<Option<Bytes>, Error> {
 
 pub fn put_state_load(batch: &mut Batch<'_>, record: &[u8]) {
     batch.put::<Meta>(STATE_LOAD, record);
+}
+
+/// Returns the next part of the database that the scrubber checks, and the second (Unix time) at which it
+/// ended its last pass; `None` before the first start that knows a scrubber.
+pub fn scrub(view: &View<'_>) -> Result<Option<(u16, u64)>, Error> {
+    let Some(bytes) = view.get::<Meta>(SCRUB)? else { return Ok(None) };
+    let record = bytes.split_first_chunk().and_then(|(part, ended)| {
+        Some((u16::from_be_bytes(*part), u64::from_be_bytes(ended.try_into().ok()?)))
+    });
+    record.map(Some).ok_or_else(|| Error::Damaged(format!("malformed record {SCRUB}")))
+}
+
+pub fn put_scrub(batch: &mut Batch<'_>, (part, ended): (u16, u64)) {
+    batch.put::<Meta>(SCRUB, &[&part.to_be_bytes()[..], &ended.to_be_bytes()].concat());
 }
 
 /// Returns the height from which on all blocks of the base have bodies and receipts.

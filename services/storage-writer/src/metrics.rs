@@ -41,6 +41,12 @@ pub const TRIE_DIFFS_REFUSED: &str = "tandem_storage_writer_trie_diffs_refused_t
 pub const TRIE_DIFF_CHECK_SECONDS: &str = "tandem_storage_writer_trie_diff_check_seconds";
 /// Counter: damaged parts of the base's tries that were rebuilt from the flat state.
 pub const TRIES_REBUILT: &str = "tandem_storage_writer_tries_rebuilt_total";
+/// Gauge: share of a pass of the background check that is done.
+pub const SCRUB_PROGRESS: &str = "tandem_storage_writer_scrub_progress";
+/// Counter: bytes that the background check has read.
+pub const SCRUB_BYTES: &str = "tandem_storage_writer_scrub_bytes_total";
+/// Counter: faults that the background check has found.
+pub const SCRUB_FAULTS: &str = "tandem_storage_writer_scrub_faults_total";
 /// Gauge: acknowledged writes that the database had lost when it was opened.
 pub const LOST_WRITES: &str = "tandem_storage_writer_lost_writes";
 /// Gauge: heights whose blocks the database had lost when it was opened.
@@ -83,6 +89,8 @@ pub const JOBS: &str = "tandem_storage_writer_database_jobs";
 pub const WRITTEN_BYTES: &str = "tandem_storage_writer_database_written_bytes_total";
 /// Counter: milliseconds for which the database held up writers.
 pub const STALLED_MILLISECONDS: &str = "tandem_storage_writer_database_stalled_milliseconds_total";
+/// Counter: keys that were read in several threads.
+pub const DEEP_KEYS: &str = "tandem_storage_writer_database_deep_keys_total";
 /// Counter: failed writes, such as those to a full disk.
 pub const WRITE_FAILURES: &str = "tandem_storage_writer_database_write_failures_total";
 /// Counter: flushes and compactions that failed.
@@ -204,6 +212,16 @@ pub fn describe() {
     describe_gauge!(MARK_MISSING, text);
     describe_stream();
     describe_database();
+    describe_scrub();
+}
+
+fn describe_scrub() {
+    describe_gauge!(
+        SCRUB_PROGRESS,
+        "share of the parts that this pass of the background check has done"
+    );
+    describe_counter!(SCRUB_BYTES, Unit::Bytes, "bytes that the background check has read, nearly");
+    describe_counter!(SCRUB_FAULTS, "faults that the background check has found in the database");
 }
 
 /// Describes the metrics that RocksDB reports every few seconds.
@@ -218,6 +236,8 @@ fn describe_database() {
     describe_counter!(WRITTEN_BYTES, bytes, "bytes written, by kind: log, flush, compaction");
     let text = "writers held up because flushes or compactions lagged behind";
     describe_counter!(STALLED_MILLISECONDS, Unit::Milliseconds, text);
+    let text = "keys that were read in several threads, as the disk took the time";
+    describe_counter!(DEEP_KEYS, text);
     describe_counter!(WRITE_FAILURES, "writes that failed, as those to a full disk do");
     describe_counter!(BACKGROUND_ERRORS, "flushes and compactions that failed");
 }
@@ -240,6 +260,7 @@ pub fn publish(usage: &Usage) {
     counter!(STALLED_MILLISECONDS).absolute(usage.stalled.as_millis() as u64);
     counter!(BACKGROUND_ERRORS).absolute(usage.background_errors);
     counter!(WRITE_FAILURES).absolute(usage.write_failures);
+    counter!(DEEP_KEYS).absolute(usage.deep_keys);
 }
 
 /// Describes all metrics to the recorder, for a catalogue.

@@ -13,6 +13,7 @@ use crate::{
     persist::{MAILBOX, Message, Persister},
     ranges::ServedStates,
     rights::Rights,
+    scrub::{ScrubStatus, Scrubber},
     shared::{Branch, Shared, State},
     walk,
 };
@@ -90,6 +91,8 @@ pub struct StorageWriter {
     pub(crate) served: ServedStates,
     /// Threads that read the feed.
     pub(crate) feed: FeedThreads,
+    /// Thread that checks the database in the background.
+    scrubber: Scrubber,
     /// Whether a checkpoint is being made.
     pub(crate) makes_checkpoint: AtomicBool,
     running: Running,
@@ -159,28 +162,19 @@ impl StorageWriter {
         shared.gauge(&shared.state.lock());
         let persister = Persister::new(shared.clone())?;
         let (mailbox, inbox) = mailbox("persist", MAILBOX);
+        let not_started = |threads: &'static str| {
+            move |source| Error::Io { context: "start", path: threads.into(), source }
+        };
         let spawned = running.spawn("persist", move || persister.run(&inbox));
-        spawned.map_err(|source| Error::Io {
-            context: "start",
-            path: "persist thread".into(),
-            source,
-        })?;
-        let served = ServedStates::start(&shared, &running);
-        let served = served.map_err(|source| Error::Io {
-            context: "start",
-            path: "threads of peers' states".into(),
-            source,
-        })?;
-        let feed = FeedThreads::start(&shared, &running);
-        let feed = feed.map_err(|source| Error::Io {
-            context: "start",
-            path: "threads of the feed".into(),
-            source,
-        })?;
+        spawned.map_err(not_started("persist thread"))?;
+        let served = ServedStates::start(&shared, &running).map_err(not_started("peer threads"))?;
+        let feed = FeedThreads::start(&shared, &running).map_err(not_started("feed threads"))?;
+        let scrubber = Scrubber::start(&shared, &running).map_err(not_started("scrub thread"))?;
         Ok(Arc::new(Self {
             shared,
             served,
             feed,
+            scrubber,
             genesis: genesis.id,
             is_copy: genesis.is_copy(),
             genesis_json: genesis.json.into(),
@@ -198,8 +192,14 @@ impl StorageWriter {
         self.running.stop(|| {
             self.served.stop();
             self.feed.stop();
+            self.scrubber.stop();
             let _ = self.mailbox.send(Message::Stop);
         });
+    }
+
+    /// Returns what the check in the background has done and found since the start.
+    pub fn scrub_status(&self) -> ScrubStatus {
+        self.scrubber.status()
     }
 
     /// Forgets pending blocks, as a power cut does. Not part of the interface: only for tests.

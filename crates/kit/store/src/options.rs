@@ -19,6 +19,12 @@ pub struct Options {
     pub memtable_bytes_max: usize,
     /// Threads for flushes and compactions.
     pub background_threads: u16,
+    /// Threads that read the keys of one call at the same time, where the disk is what takes the time. With less
+    /// than two, the caller reads one after the other.
+    pub read_threads: u16,
+    /// Whether reads go past the page cache (`O_DIRECT`), so that the block cache is all the memory that
+    /// keeps what was read. Not every file system can do that.
+    pub direct_reads: bool,
     /// For experiments: whether the database measures how long its work takes, and keeps histograms.
     /// Its counters are kept in any case.
     pub time_statistics: bool,
@@ -42,6 +48,8 @@ impl Default for Options {
             cache_bytes_max: 512 * MIB,
             memtable_bytes_max: 512 * MIB,
             background_threads: 2,
+            read_threads: 16,
+            direct_reads: false,
             time_statistics: false,
             verify_logs: true,
             auto_compaction: true,
@@ -162,6 +170,14 @@ impl Tuning {
     }
 }
 
+/// Returns how many files a database may keep open: half of what the process may, as sockets need the rest. A
+/// file that is opened anew for a read costs further reads.
+fn open_files_max() -> i32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let files = limit.unwrap_or(u64::MAX) / 2;
+    files.clamp(128, 16_384) as i32
+}
+
 impl Options {
     /// Makes the block cache that all column families share.
     pub(crate) fn cache(&self) -> Cache {
@@ -185,7 +201,8 @@ impl Options {
         // Dirty pages are written to disk bit by bit, not in one burst that stalls a commit.
         options.set_bytes_per_sync(MIB as u64);
         options.set_wal_bytes_per_sync(512 * KIB as u64);
-        options.set_max_open_files(512);
+        options.set_use_direct_reads(self.direct_reads);
+        options.set_max_open_files(open_files_max());
         options.set_keep_log_file_num(2);
         options.set_log_level(LogLevel::Warn);
         // Counters are plain, one for each processor; clocks and histograms would cost time.

@@ -4,8 +4,9 @@ use crate::{
     Result, Store, Table,
     store::{Backend, Db, family_of},
     tables::{
-        AccessLists, AccountHistory, AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Meta,
-        Pending, Receipts, ReverseDiffs, SlotHistory, Slots, StateDiffs, StorageTrie, Transactions,
+        self, AccessLists, AccountHistory, AccountTrie, Accounts, Bodies, Canonical, Code, Headers,
+        Kept, Meta, Pending, Proven, Receipts, ReverseDiffs, SlotHistory, Slots, StateDiffs,
+        StorageTrie, Transactions,
     },
 };
 use rocksdb::{AsRawPtr, DB, ReadOptions};
@@ -24,10 +25,15 @@ pub struct Scrubbed {
     pub faults: Vec<String>,
 }
 
-/// Function that reads one table; it returns its number of records, and the first fault.
-type Scan = fn(&Db) -> (u64, Option<String>);
+/// Function that reads one table. It tells `pace` the bytes of each record, and ends when that says no.
+/// It returns its number of records, and the first fault.
+type Scan = fn(&Db, pace: &mut dyn FnMut(usize) -> bool) -> (u64, Option<String>);
 
-const SCANS: [Scan; 17] = [
+/// Bytes after which a scan takes a new cursor. A cursor keeps the files that it reads from being removed.
+const CURSOR_BYTES_MAX: usize = 64 << 20;
+
+/// Scans of all tables. Two of them were missing once.
+const SCANS: [Scan; tables::ALL.len()] = [
     scan::<Headers>,
     scan::<Bodies>,
     scan::<Receipts>,
@@ -40,6 +46,8 @@ const SCANS: [Scan; 17] = [
     scan::<StorageTrie>,
     scan::<ReverseDiffs>,
     scan::<Pending>,
+    scan::<Proven>,
+    scan::<Kept>,
     scan::<AccessLists>,
     scan::<StateDiffs>,
     scan::<AccountHistory>,
@@ -62,36 +70,64 @@ impl Store {
         let Backend::Rocks { db, .. } = &self.backend else { return Scrubbed::default() };
         let mut scrubbed = Scrubbed::default();
         for scan in SCANS {
-            let (records, fault) = scan(db);
+            let (records, fault) = scan(db, &mut |_| true);
             scrubbed.records += records;
             scrubbed.faults.extend(fault);
         }
         scrubbed
     }
+
+    /// Number of tables, for [`Store::scrub_table`].
+    pub const TABLES: usize = SCANS.len();
+
+    /// Decodes all records of one of the [`TABLES`](Self::TABLES) tables, as [`Store::scrub`] does, while the
+    /// store is in use. `pace` gets the bytes of each record, may wait, and returns whether to go on.
+    /// Returns the first fault.
+    pub fn scrub_table(&self, table: usize, pace: &mut dyn FnMut(usize) -> bool) -> Option<String> {
+        let Backend::Rocks { db, .. } = &self.backend else { return None };
+        SCANS.get(table).and_then(|scan| scan(db, pace).1)
+    }
 }
 
-fn scan<T: Table>(db: &Db) -> (u64, Option<String>) {
-    let mut options = ReadOptions::default();
-    options.set_verify_checksums(true);
-    options.fill_cache(false);
-    options.set_readahead_size(2 << 20);
-    // Passes from one prefix to the next in tables with filters by prefix.
-    options.set_total_order_seek(true);
-    let mut cursor = db.raw_iterator_cf_opt(family_of::<T>(db), options);
-    cursor.seek_to_first();
-    let (mut records, mut fault) = (0, None);
-    while let Some((key, value)) = cursor.item() {
-        match T::decode_value(value) {
-            Some(_) => records += 1,
+fn scan<T: Table>(db: &Db, pace: &mut dyn FnMut(usize) -> bool) -> (u64, Option<String>) {
+    let (mut records, mut fault, mut from) = (0, None, Vec::new());
+    loop {
+        let mut options = ReadOptions::default();
+        options.set_verify_checksums(true);
+        options.fill_cache(false);
+        options.set_readahead_size(2 << 20);
+        // Passes from one prefix to the next in tables with filters by prefix.
+        options.set_total_order_seek(true);
+        let mut cursor = db.raw_iterator_cf_opt(family_of::<T>(db), options);
+        cursor.seek(&from);
+        let mut bytes = 0;
+        while let Some((key, value)) = cursor.item() {
+            if bytes >= CURSOR_BYTES_MAX {
+                break;
+            }
+            match T::decode_value(value) {
+                Some(_) => records += 1,
+                None => {
+                    let key = alloy_primitives::hex::encode(key);
+                    let text = || format!("table {}: malformed record 0x{key}", T::NAME);
+                    fault.get_or_insert_with(text);
+                }
+            }
+            let size = key.len() + value.len();
+            bytes += size;
+            if !pace(size) {
+                return (records, fault);
+            }
+            cursor.next();
+        }
+        match cursor.key() {
+            Some(key) => from = key.to_vec(),
             None => {
-                let key = alloy_primitives::hex::encode(key);
-                fault.get_or_insert_with(|| format!("table {}: malformed record 0x{key}", T::NAME));
+                let text = |error| format!("table {}: {error}", T::NAME);
+                return (records, cursor.status().err().map(text).or(fault));
             }
         }
-        cursor.next();
     }
-    let ended = cursor.status().err().map(|error| format!("table {}: {error}", T::NAME));
-    (records, ended.or(fault))
 }
 
 /// Makes RocksDB check every block of every file. Returns its message about the first fault.

@@ -1,6 +1,7 @@
 use crate::{
     Batch, Error, Options, Result, Table, View,
     batch::Writes,
+    deep::DeepReads,
     memory::{Memory, MemoryBatch},
     tables,
     tables::Meta,
@@ -65,6 +66,7 @@ pub(crate) enum Backend {
         /// Options of each table, in the order of [`tables::ALL`].
         families: Vec<rocksdb::Options>,
         path: PathBuf,
+        deep: Box<DeepReads>,
     },
     Memory(Memory),
 }
@@ -174,7 +176,13 @@ impl Store {
                 let synced = AtomicU64::new(db.latest_sequence_number());
                 let writes = WriteState { synced, ..WriteState::default() };
                 Ok(Self {
-                    backend: Backend::Rocks { db, options: database, families, path },
+                    backend: Backend::Rocks {
+                        db,
+                        options: database,
+                        families,
+                        path,
+                        deep: Box::new(DeepReads::start(options.read_threads.into())),
+                    },
                     writes,
                 })
             }
@@ -231,7 +239,13 @@ impl Store {
     /// Returns a view of one consistent state, the current one. It keeps old data alive, so it
     /// should not be held for long.
     pub fn snapshot(&self) -> View<'_> {
-        View::snapshot(self)
+        View::snapshot(self, true)
+    }
+
+    /// Returns a view as [`Store::snapshot`], whose reads leave the block cache as it is: for a look at
+    /// everything.
+    pub fn scan_snapshot(&self) -> View<'_> {
+        View::snapshot(self, false)
     }
 
     /// Makes an empty batch for this store.

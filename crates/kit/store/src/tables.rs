@@ -18,7 +18,7 @@ pub trait Table: 'static {
     /// A value as it is written.
     type Write<'a>;
     /// A value as it is read.
-    type Read;
+    type Read: Send;
 
     /// Appends the bytes of a key.
     fn encode_key(key: Self::Key<'_>, out: &mut Vec<u8>);

@@ -42,6 +42,8 @@ pub struct Usage {
     pub background_errors: u64,
     /// Counter: writes that failed.
     pub write_failures: u64,
+    /// Counter: keys that were read in several threads, as the disk took the time.
+    pub deep_keys: u64,
 }
 
 impl Store {
@@ -62,7 +64,7 @@ impl Store {
     /// # Errors
     /// [`Error::Database`](crate::Error::Database).
     pub fn usage(&self) -> Result<Option<Usage>> {
-        let Backend::Rocks { db, options, .. } = &self.backend else { return Ok(None) };
+        let Backend::Rocks { db, options, deep, .. } = &self.backend else { return Ok(None) };
         let whole = |property| Ok::<_, crate::Error>(db.property_int_value(property)?.unwrap_or(0));
         let count = |ticker| options.get_ticker_count(ticker);
         let mut usage = Usage {
@@ -78,6 +80,7 @@ impl Store {
             stalled: Duration::from_micros(count(Ticker::StallMicros)),
             background_errors: whole(properties::BACKGROUND_ERRORS)?,
             write_failures: self.write_failures(),
+            deep_keys: deep.keys(),
             ..Usage::default()
         };
         for (table, _) in tables::ALL {

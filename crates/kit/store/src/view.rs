@@ -1,5 +1,6 @@
 use crate::{
     Error, Result, Store, Table,
+    deep::DeepReads,
     memory::{Memory, MemoryCursor, Tables},
     store::{Backend, Db, family_of},
 };
@@ -19,7 +20,10 @@ enum Source<'a> {
 
 struct RocksView<'a> {
     db: &'a Db,
+    deep: &'a DeepReads,
     options: ReadOptions,
+    /// Whether what is read stays in the block cache.
+    is_cached: bool,
     snapshot: Option<SnapshotWithThreadMode<'a, Db>>,
 }
 
@@ -37,21 +41,24 @@ impl std::fmt::Debug for View<'_> {
 impl<'a> View<'a> {
     pub(crate) fn latest(store: &'a Store) -> Self {
         let source = match &store.backend {
-            Backend::Rocks { db, .. } => {
-                Source::Rocks(RocksView { db, options: ReadOptions::default(), snapshot: None })
+            Backend::Rocks { db, deep, .. } => {
+                let options = ReadOptions::default();
+                Source::Rocks(RocksView { db, deep, options, is_cached: true, snapshot: None })
             }
             Backend::Memory(memory) => Source::Memory(memory),
         };
         Self { source }
     }
 
-    pub(crate) fn snapshot(store: &'a Store) -> Self {
+    pub(crate) fn snapshot(store: &'a Store, is_cached: bool) -> Self {
         let source = match &store.backend {
-            Backend::Rocks { db, .. } => {
+            Backend::Rocks { db, deep, .. } => {
                 let snapshot = db.snapshot();
                 let mut options = ReadOptions::default();
                 options.set_snapshot(&snapshot);
-                Source::Rocks(RocksView { db, options, snapshot: Some(snapshot) })
+                options.fill_cache(is_cached);
+                let snapshot = Some(snapshot);
+                Source::Rocks(RocksView { db, deep, options, is_cached, snapshot })
             }
             Backend::Memory(memory) => Source::MemorySnapshot(memory.snapshot()),
         };
@@ -95,7 +102,7 @@ impl<'a> View<'a> {
             &bytes[start..ends[index]]
         });
         match &self.source {
-            Source::Rocks(view) => view.multi_get::<T>(keys),
+            Source::Rocks(view) => view.multi_get::<T>(&keys.collect::<Vec<_>>()),
             Source::Memory(memory) => {
                 memory.latest(|tables| keys.map(|key| get_in::<T>(tables, key)).collect())
             }
@@ -156,18 +163,19 @@ impl RocksView<'_> {
         }
     }
 
-    fn multi_get<'k, T: Table>(
-        &self,
-        keys: impl Iterator<Item = &'k [u8]> + Clone,
-    ) -> Result<Vec<Option<T::Read>>> {
+    fn multi_get<T: Table>(&self, keys: &[&[u8]]) -> Result<Vec<Option<T::Read>>> {
         let family = family_of::<T>(self.db);
-        let values = self.db.batched_multi_get_cf_opt(family, keys.clone(), false, &self.options);
-        keys.zip(values)
-            .map(|(key, value)| match value? {
-                Some(value) => decode::<T>(key, &value).map(Some),
-                None => Ok(None),
-            })
-            .collect()
+        self.deep.read(keys, |keys| {
+            let some = keys.iter().copied();
+            let values = self.db.batched_multi_get_cf_opt(family, some, false, &self.options);
+            keys.iter()
+                .zip(values)
+                .map(|(key, value)| match value? {
+                    Some(value) => decode::<T>(key, &value).map(Some),
+                    None => Ok(None),
+                })
+                .collect()
+        })
     }
 
     fn cursor<T: Table>(
@@ -194,6 +202,7 @@ impl RocksView<'_> {
         if let Some(snapshot) = &self.snapshot {
             options.set_snapshot(snapshot);
         }
+        options.fill_cache(self.is_cached);
         options
     }
 }

@@ -169,6 +169,38 @@ fn check_batch(store: &Store) {
     assert_eq!(store.view().get::<Canonical>(2).unwrap(), Some(hash(3)));
 }
 
+/// Direct reads leave nothing in the page cache. A file system may refuse them.
+#[cfg(target_os = "linux")]
+#[test]
+fn with_direct_reads_the_tables_are_opened_past_the_page_cache() {
+    const O_DIRECT: u32 = 0o40_000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let store = create(&path);
+    fill(&store);
+    store.flush().unwrap();
+    drop(store);
+    let store = match Store::open(&path, &Options { direct_reads: true, ..Options::default() }) {
+        Ok(store) => store,
+        Err(error) => return assert!(error.to_string().contains("Invalid argument"), "{error}"),
+    };
+    check_filled(&store.view());
+    let mut tables = 0;
+    for entry in fs::read_dir("/proc/self/fd").unwrap() {
+        let entry = entry.unwrap();
+        let target = fs::read_link(entry.path()).unwrap_or_default();
+        if !target.starts_with(&path) || target.extension().is_none_or(|it| it != "sst") {
+            continue;
+        }
+        let info = format!("/proc/self/fdinfo/{}", entry.file_name().to_str().unwrap());
+        let info = fs::read_to_string(info).unwrap();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+        assert_ne!(u32::from_str_radix(flags, 8).unwrap() & O_DIRECT, 0, "{target:?}: {flags}");
+        tables += 1;
+    }
+    assert!(tables > 0);
+}
+
 #[test]
 fn directories_that_are_not_ours_are_refused() {
     let directory = tempfile::tempdir().unwrap();

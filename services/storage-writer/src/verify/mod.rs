@@ -8,7 +8,7 @@ mod blocks;
 mod nodes;
 mod state;
 
-pub(crate) use state::{mend_shard, mend_storage};
+pub(crate) use state::{check_shard_at_pace, mend_shard, mend_storage};
 
 use crate::{
     Config, Error, Loss, StorageWriter, acknowledged::find_loss, config::database_path,

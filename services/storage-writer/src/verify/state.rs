@@ -26,7 +26,7 @@ pub fn check(view: &View<'_>, mend: Option<&Store>, report: &mut Report) -> Resu
     let shards: Vec<(Rebuilt, Findings)> = Shard::all()
         .collect::<Vec<_>>()
         .into_par_iter()
-        .map(|shard| check_shard(view, mend, shard))
+        .map(|shard| check_shard(view, mend, shard, None))
         .collect::<Result<_, Error>>()?;
     let mut roots: [SubtrieRoot; Shard::COUNT] = Default::default();
     for (root, (rebuilt, findings)) in roots.iter_mut().zip(shards) {
@@ -46,8 +46,23 @@ pub fn check(view: &View<'_>, mend: Option<&Store>, report: &mut Report) -> Resu
 /// Rebuilds the subtrie of one shard and the storage tries of its accounts from the flat state,
 /// where they differ from it. Returns the number of differences.
 pub fn mend_shard(store: &Store, shard: Shard) -> Result<u64, Error> {
-    let (_, findings) = check_shard(&store.view(), Some(store), shard)?;
+    let (_, findings) = check_shard(&store.view(), Some(store), shard, None)?;
     Ok(findings.differences)
+}
+
+/// Compares the tries of one shard with the flat state, and looks at the codes of its accounts. `pace` gets
+/// the bytes that were read, may wait, and returns whether to go on. Returns the number of differences,
+/// and the first one.
+///
+/// # Errors
+/// As [`rebuild`]; [`Error::Stopping`] when `pace` says no.
+pub fn check_shard_at_pace(
+    view: &View<'_>,
+    shard: Shard,
+    pace: &mut dyn FnMut(usize) -> bool,
+) -> Result<(u64, Option<Difference>), Error> {
+    let (_, findings) = check_shard(view, None, shard, Some(pace))?;
+    Ok((findings.differences, findings.first))
 }
 
 /// Rebuilds one storage trie from the flat state, where it differs from it. Returns the number of
@@ -104,10 +119,12 @@ fn check_shard(
     view: &View<'_>,
     mend: Option<&Store>,
     shard: Shard,
+    pace: Option<Pace<'_>>,
 ) -> Result<(Rebuilt, Findings), Error> {
     let (start, end) = shard_range(shard);
     let storage = view.range::<StorageTrie>(&start, end.as_ref().map(|end| end.as_slice()));
     let mut check = ShardCheck::new(view, mend, (view.cursor(&[shard.nibble()]), storage));
+    check.pace = pace;
     let rebuilt = rebuild(view, shard, &mut check)?;
     check.account_trie.end_trie(&[shard.nibble()])?;
     check.account_trie.end()?;
@@ -120,7 +137,10 @@ fn check_shard(
     Ok((rebuilt, Findings { account_nodes, storage_nodes, differences, first }))
 }
 
-struct ShardCheck<'a> {
+/// Function that gets the bytes that were read, and returns whether to go on.
+type Pace<'p> = &'p mut dyn FnMut(usize) -> bool;
+
+struct ShardCheck<'a, 'p> {
     view: &'a View<'a>,
     account_trie: NodeCheck<'a, AccountTrie>,
     storage_tries: NodeCheck<'a, StorageTrie>,
@@ -130,9 +150,11 @@ struct ShardCheck<'a> {
     codes: HashSet<B256>,
     differences: u64,
     first: Option<Difference>,
+    /// Called after each read, if it is there.
+    pace: Option<Pace<'p>>,
 }
 
-impl<'a> ShardCheck<'a> {
+impl<'a, 'p> ShardCheck<'a, 'p> {
     fn new(
         view: &'a View<'a>,
         mend: Option<&'a Store>,
@@ -146,7 +168,13 @@ impl<'a> ShardCheck<'a> {
             codes: HashSet::new(),
             differences: 0,
             first: None,
+            pace: None,
         }
+    }
+
+    fn has_read(&mut self, bytes: usize) -> Result<(), Error> {
+        let goes_on = self.pace.as_mut().is_none_or(|pace| pace(bytes));
+        if goes_on { Ok(()) } else { Err(Error::Stopping) }
     }
 
     fn differ(&mut self, difference: Difference) {
@@ -193,8 +221,10 @@ fn put_account_node(batch: &mut Batch<'_>, (path, rlp): Fix) {
     }
 }
 
-impl Sink for ShardCheck<'_> {
+impl Sink for ShardCheck<'_, '_> {
     fn node(&mut self, owner: Option<B256>, path: &[u8], rlp: &[u8]) -> Result<(), Error> {
+        // The node, and the values below it that it was built from.
+        self.has_read(2 * rlp.len())?;
         match owner {
             None => self.account_trie.node(path.to_vec(), rlp)?,
             Some(owner) => self.storage_tries.node([owner.as_slice(), path].concat(), rlp)?,
@@ -207,7 +237,9 @@ impl Sink for ShardCheck<'_> {
         if code_hash == EMPTY_CODE_HASH || !self.codes.insert(code_hash) {
             return Ok(());
         }
-        if self.view.get::<Code>(code_hash)?.is_none_or(|code| keccak256(&code) != code_hash) {
+        let code = self.view.get::<Code>(code_hash)?;
+        self.has_read(code.as_ref().map_or(0, |code| code.len()))?;
+        if code.is_none_or(|code| keccak256(&code) != code_hash) {
             self.differ(Difference::Code { address_hash, code_hash });
         }
         Ok(())

@@ -13,11 +13,12 @@ use tandem_proto::storage::{
     BaseReads, Block, BlockWrites, Epoch, Forkchoice, TrieStorage, WriteLease,
 };
 use tandem_storage_writer::{
-    Config, Deps, Difference, NodeFault, OwnWorkers, StorageWriter, repair, verify,
+    Config, Deps, Difference, Error, NodeFault, OwnWorkers, ScrubConfig, ScrubStatus,
+    StorageWriter, repair, verify,
 };
 use tandem_store::{
     Durability, Options, Store,
-    tables::{AccountTrie, Canonical, StorageTrie, Transactions},
+    tables::{AccountTrie, Canonical, Code, StorageTrie, Transactions},
 };
 
 fn config(datadir: &Path) -> Config {
@@ -310,4 +311,98 @@ fn verify_reports_damage_and_repair_mends_it() {
     };
     assert_eq!(nodes(&after), nodes(&clean));
     assert!(verify(directory.path()).unwrap().is_clean());
+}
+
+/// Opens the database with a check in the background that does not rest, and waits for two passes: the first
+/// may have been begun before.
+fn scrub(datadir: &Path) -> ScrubStatus {
+    try_scrub(datadir).unwrap()
+}
+
+/// As [`scrub`], of a database that may not open.
+fn try_scrub(datadir: &Path) -> Result<ScrubStatus, Error> {
+    let scrub = ScrubConfig { bytes_per_second: 1 << 30, rest_seconds: 0 };
+    let config = Config { scrub, ..config(datadir) };
+    let writer = StorageWriter::start(config, Deps::default())?;
+    let started = Instant::now();
+    loop {
+        let status = writer.scrub_status();
+        if status.passes >= 2 {
+            return Ok(status);
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "{status:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn the_background_check_finds_damaged_tries_and_rebuilds_them() {
+    let directory = tempfile::tempdir().unwrap();
+    grown(directory.path());
+    assert_eq!(scrub(directory.path()).faults, 0);
+    let gone = take_out_nodes(directory.path(), 5);
+    let status = scrub(directory.path());
+    // The root node is of no shard: the next block compares it.
+    assert!(status.faults + 1 >= gone && gone > 3, "{status:?}, {gone} gone");
+    assert!(status.last_fault.unwrap().contains("the node at path"));
+    assert!(repair(directory.path()).unwrap().0.differences <= 1);
+    assert_eq!(scrub(directory.path()), ScrubStatus { passes: 2, ..ScrubStatus::default() });
+}
+
+/// A code cannot be rebuilt from anything.
+#[test]
+fn the_background_check_names_a_code_and_a_record_that_are_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    grown(directory.path());
+    {
+        let store = open_store(directory.path());
+        let view = store.view();
+        let mut batch = store.batch();
+        let used = view.cursor::<Code>(&[]).entry().unwrap().map(|(hash, _)| hash.to_vec());
+        batch.put::<Code>(B256::from_slice(&used.unwrap()), b"another code");
+        store.write(batch, Durability::Process).unwrap();
+    }
+    let status = scrub(directory.path());
+    let fault = status.last_fault.unwrap();
+    assert!(fault.starts_with("code: ") && status.faults > 0, "{fault}");
+}
+
+/// Each file of a table, one byte at a time.
+#[test]
+fn the_background_check_finds_a_flipped_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    grown(directory.path());
+    open_store(directory.path()).flush().unwrap();
+    let is_table = |path: &std::path::PathBuf| path.extension().is_some_and(|it| it == "sst");
+    let files = std::fs::read_dir(directory.path().join("db")).unwrap();
+    let files: Vec<_> = files.map(|entry| entry.unwrap().path()).filter(is_table).collect();
+    assert!(files.len() > 5, "{files:?}");
+    let mut found = 0;
+    for file in files {
+        let copy = tempfile::tempdir().unwrap();
+        let folder = copy.path().join("db");
+        std::fs::create_dir(&folder).unwrap();
+        for entry in std::fs::read_dir(directory.path().join("db")).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
+        }
+        let damaged = folder.join(file.file_name().unwrap());
+        let mut bytes = std::fs::read(&damaged).unwrap();
+        // In the first block of records.
+        bytes[10] ^= 0x40;
+        std::fs::write(&damaged, bytes).unwrap();
+        let fault = match try_scrub(copy.path()) {
+            Ok(status) => status.last_fault.unwrap_or_default(),
+            // The start needs what is damaged.
+            Err(error) => error.to_string(),
+        };
+        if fault.is_empty() && !damaged.exists() {
+            // The database did not need it any more.
+            continue;
+        }
+        assert!(fault.contains("orruption"), "{file:?}: {fault}");
+        found += 1;
+    }
+    assert!(found > 5);
+    assert_eq!(scrub(directory.path()).faults, 0);
 }
