@@ -16,7 +16,7 @@ use std::{
 use tandem_primitives::BlockId;
 use tandem_proto::{
     feed::{CheckedCommit, FeedBlock, FeedMessage, FeedStatus, FollowRequest},
-    storage::{BlockRef, Epoch, Forkchoice, Term},
+    storage::{self, BlockRef, Epoch, Forkchoice, Term},
 };
 use tracing::{debug, info};
 
@@ -179,7 +179,16 @@ impl<'a> Applier<'a> {
         let (id, bytes) = (block.id, block.bytes());
         let header = check(&block, self.at)?;
         let rlp = block.header.clone();
-        let committed = self.storage.commit_checked(self.epoch, block);
+        let committed = match self.storage.commit_checked(self.epoch, block.clone()) {
+            // The base went past the parent meanwhile, on its way to the head of the branch that was left.
+            Err(storage::Error::UnknownBlock(parent))
+                if parent == self.at.hash && self.chosen.head != self.at =>
+            {
+                self.make(self.forkchoice_at(self.at))?;
+                self.storage.commit_checked(self.epoch, block)
+            }
+            committed => committed,
+        };
         let committed = committed.map_err(Error::of_own_write)?;
         let diff = match committed {
             CheckedCommit::Committed(diff) => diff,

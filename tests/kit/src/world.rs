@@ -108,35 +108,38 @@ impl World {
             let number = random.below(accounts);
             let (address, address_hash) = (address(number), account_key(number));
             let mut account = self.0.get(&address_hash).map_or(Account::default(), |(it, _)| *it);
+            let drawn = random.next();
             let mut entry = AccountChanges {
                 address,
                 storage_reads: vec![U256::from(1_000 + random.below(9))],
                 ..AccountChanges::default()
             };
-            if random.one_in(3) {
+            if !drawn.is_multiple_of(3) {
                 account.nonce += 1;
                 entry.nonce_changes = vec![NonceChange::new(at(1), account.nonce)];
             }
+            account.balance = U256::from(if drawn.is_multiple_of(5) { 0 } else { drawn });
+            entry.balance_changes = vec![
+                // An earlier value does not count.
+                BalanceChange::new(at(1), U256::from(random.next())),
+                BalanceChange::new(at(2), account.balance),
+            ];
             if random.one_in(4) {
                 let code = Bytes::from(random.next().to_be_bytes().to_vec());
                 account.code_hash = keccak256(&code);
                 codes.push((account.code_hash, code.clone()));
                 entry.code_changes = vec![CodeChange::new(at(1), code)];
             }
-            account.balance = U256::from(if random.one_in(2) { 0 } else { random.next() });
-            entry.balance_changes = vec![
-                // An earlier value does not count.
-                BalanceChange::new(at(1), U256::from(random.next())),
-                BalanceChange::new(at(2), account.balance),
-            ];
             let is_gone = account == Account::default();
-            let slots = if is_gone { 0 } else { random.below(6) };
-            let slots: BTreeMap<u64, U256> = (0..slots)
+            let mut slots: BTreeMap<u64, U256> = (0..random.below(6))
                 .map(|_| {
-                    let value = if random.one_in(3) { 0 } else { random.next() };
-                    (random.below(60), U256::from(value))
+                    let slot = random.below(60);
+                    (slot, U256::from(if random.one_in(3) { 0 } else { random.next() }))
                 })
                 .collect();
+            if is_gone {
+                slots.clear();
+            }
             entry.storage_changes = slots
                 .iter()
                 .map(|(slot, value)| {

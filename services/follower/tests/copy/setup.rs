@@ -117,7 +117,9 @@ impl Copy {
     pub fn wait_for(&self, leader: &StorageWriter) {
         let want = leader.checkpoint().unwrap().forkchoice;
         wait_until(|| {
-            assert!(!self.fatal.is_cancelled(), "{:?}", self.follower.status().refused());
+            let status = self.follower.status();
+            let is_outdated = status.is_outdated();
+            assert!(!self.fatal.is_cancelled(), "{:?}, {is_outdated}", status.refused());
             self.writer.checkpoint().unwrap().forkchoice == want
         });
     }
