@@ -68,9 +68,6 @@ pub fn measure(setting: &Setting, geth: Option<&Path>, report: &mut Report) {
         report.measure(&figure, || beside(setting, &figure, folder));
         rpc::measure(setting, geth, folder, report);
     }
-    report.measure("eth_getLogs / geth's", || {
-        rpc::logs(setting, geth.context("no --geth: the client to compare with")?)
-    });
     report.measure("catch-up", || catch_up(setting));
     report.measure("failover, blocks lost under stream", || failover::measure(setting));
 }
