@@ -9,8 +9,7 @@
 //!   nothing else changes.
 //! * **Delegations** (EIP-7702). Code of an account can spend its balance at any time, and so make
 //!   all its transactions invalid at once. So an account with a delegation, or with a pooled
-//!   transaction that would set one, has one transaction in flight at most. A pooled transaction that
-//!   would set one does not count against blob transactions, as in go-ethereum.
+//!   transaction that would set one, has one transaction in flight at most.
 
 mod best;
 mod error;
@@ -177,8 +176,8 @@ impl Pool {
             return Err(PoolError::NonceTooHigh { next, nonce });
         }
         shelf.check(tx, account)?;
-        let will_be = !has_blobs && self.authorities.contains_key(&sender);
-        if account.code == Code::Delegated || will_be {
+        let is_delegated = account.code == Code::Delegated;
+        if is_delegated || self.authorities.contains_key(&sender) {
             match shelf.pending_of(&sender) {
                 0 if nonce != next => return Err(PoolError::DelegatedGap { next, nonce }),
                 0 => {}

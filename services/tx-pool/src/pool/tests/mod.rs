@@ -190,13 +190,6 @@ fn a_delegated_sender_has_one_transaction_in_flight() {
     assert_eq!(add_as(sets(3), rich(0)), Ok(()));
     assert_eq!(add_as(Draft::plain(3, 0, 10), rich(0)), Ok(()));
     assert_eq!(add_as(Draft::plain(3, 1, 10), rich(0)), Err("delegated_limit"));
-    // Blobs do not wait for what is not in a block.
-    let blobs = |sender, nonce| Draft { blobs: true, ..Draft::plain(sender, nonce, 10) };
-    assert_eq!(add_as(Draft { sender: 6, ..sets(5) }, rich(0)), Ok(()));
-    assert_eq!(add_as(blobs(5, 0), rich(0)), Ok(()));
-    assert_eq!(add_as(blobs(5, 1), rich(0)), Ok(()));
-    assert_eq!(add_as(blobs(7, 3), delegated), Ok(()));
-    assert_eq!(add_as(blobs(7, 4), delegated), Err("delegated_limit"));
     // And no delegation is accepted for an account with more.
     assert_eq!(add_as(Draft::plain(4, 0, 10), rich(0)), Ok(()));
     assert_eq!(add_as(Draft::plain(4, 1, 10), rich(0)), Ok(()));

@@ -130,8 +130,7 @@ impl Model {
             return Err("account_limit");
         }
         let names = |item: &Item| item.tx.authorities.contains(&sender);
-        let will_be = tx.sidecar.is_none() && self.items.iter().any(names);
-        if account.code == Code::Delegated || will_be {
+        if account.code == Code::Delegated || self.items.iter().any(names) {
             if pending.is_empty() && tx.nonce != account.nonce {
                 return Err("delegated_gap");
             }
