@@ -34,8 +34,9 @@ pub struct Called {
 }
 
 impl Callers {
-    /// Starts a thread for each list of bodies, which it sends in turn, again and again. Together they send
-    /// `per_second` bodies a second, or fewer, as a thread waits for each answer.
+    /// Starts a thread for each list of bodies. Each thread sends the bodies of its list in order, and begins
+    /// again at the end. All threads together send `per_second` bodies a second, or fewer, because a thread
+    /// waits for each answer.
     pub fn start(to: SocketAddr, bodies: &Arc<[Vec<String>]>, per_second: u64) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let (sent, taken) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
