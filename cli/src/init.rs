@@ -41,6 +41,10 @@ pub struct Args {
     /// For a step before the start that may be repeated while the service runs
     #[arg(long)]
     unless_in_use: bool,
+    /// Name of this one of several storage-writers, which ends in its number, such as storage-writer-2. Only
+    /// number 0 makes a database; the others will copy it from the one that leads
+    #[arg(long, value_name = "NAME", value_parser = number_of)]
+    replica: Option<u32>,
     /// Expected SHA-256 of the genesis file in hex, for one that was downloaded
     #[arg(long, value_name = "HEX", value_parser = digest)]
     sha256: Option<[u8; 32]>,
@@ -50,8 +54,20 @@ fn digest(text: &str) -> Result<[u8; 32], String> {
     const_hex::decode_to_array(text).map_err(|_| "expected 64 hex digits".to_owned())
 }
 
+/// Returns the number at the end of a replica's name.
+fn number_of(name: &str) -> Result<u32, String> {
+    let number = name.rsplit_once('-').and_then(|(_, number)| number.parse().ok());
+    number.ok_or_else(|| {
+        "expected a name with a number at its end, such as storage-writer-0".to_owned()
+    })
+}
+
 /// Writes the genesis.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(number) = args.replica.filter(|number| *number > 0) {
+        eprintln!("number {number} of several: no database is made, it will be a copy");
+        return Ok(ExitCode::SUCCESS);
+    }
     let written = match (&args.genesis, &args.genesis_url) {
         (Some(genesis), _) => {
             if let Some(want) = &args.sha256 {

@@ -88,7 +88,7 @@ pub const RULES: [Rule; 56] = [
     rule(
         STORAGE,
         "GetCheckpoint",
-        &[EXECUTOR, MULTIPROOF_WORKER, PEER_SESSIONS, TX_POOL, FOLLOWER, OPERATOR],
+        &[EXECUTOR, MULTIPROOF_WORKER, PEER_SESSIONS, TX_POOL, FOLLOWER, STORAGE_WRITER, OPERATOR],
     ),
     rule(STORAGE, "ListPending", &[EXECUTOR, MULTIPROOF_WORKER, TX_POOL, OPERATOR]),
     rule(STORAGE, "GetTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),
@@ -96,20 +96,29 @@ pub const RULES: [Rule; 56] = [
     rule(STORAGE, "PutTrieDiff", &[EXECUTOR, MULTIPROOF_WORKER]),
     rule(STORAGE, "ReadState", &[EXECUTOR, TX_POOL, OPERATOR]),
     // Peers ask for blocks.
-    rule(STORAGE, "GetBlock", &[EXECUTOR, PEER_SESSIONS, TX_POOL, FOLLOWER, OPERATOR]),
-    rule(STORAGE, "GetHeader", &[EXECUTOR, PEER_SESSIONS, TX_POOL, FOLLOWER, OPERATOR]),
+    rule(
+        STORAGE,
+        "GetBlock",
+        &[EXECUTOR, PEER_SESSIONS, TX_POOL, FOLLOWER, STORAGE_WRITER, OPERATOR],
+    ),
+    rule(
+        STORAGE,
+        "GetHeader",
+        &[EXECUTOR, PEER_SESSIONS, TX_POOL, FOLLOWER, STORAGE_WRITER, OPERATOR],
+    ),
     rule(STORAGE, "GetTransaction", &[EXECUTOR, OPERATOR]),
     rule(STORAGE, "GetAccessList", &[EXECUTOR, PEER_SESSIONS, OPERATOR]),
-    rule(STORAGE, "GetStateItems", &[PEER_SESSIONS, FOLLOWER]),
+    rule(STORAGE, "GetStateItems", &[PEER_SESSIONS, FOLLOWER, STORAGE_WRITER]),
     // The executor's process synchronises from peers.
     rule(STORAGE, "Download", &[EXECUTOR]),
-    // A follower copies the chain, and begins with genesis and a recent state.
-    rule(STORAGE, "Follow", &[FOLLOWER]),
+    // A follower copies the chain, and begins with genesis and a recent state. So does a storage-writer while
+    // another one leads.
+    rule(STORAGE, "Follow", &[FOLLOWER, STORAGE_WRITER]),
     // Snapshots are made by people. A checkpoint takes room on the volume, so no service asks for one.
     rule(STORAGE, "CheckpointDatabase", &[OPERATOR]),
     // People decide which copy leads. A promoted follower tells the storage-writers that it followed.
     rule(STORAGE, "Promote", &[OPERATOR]),
-    rule(STORAGE, "Supersede", &[FOLLOWER]),
+    rule(STORAGE, "Supersede", &[FOLLOWER, STORAGE_WRITER]),
     // Only the executor sends blocks to workers.
     rule(WORKERS, "ProcessBlock", &[EXECUTOR]),
     rule(WORKERS, "Discard", &[EXECUTOR]),

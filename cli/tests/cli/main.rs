@@ -29,6 +29,7 @@ mod snapshot;
 mod split_brain;
 mod standby;
 mod stop;
+mod storage_writers;
 mod top;
 mod traces;
 mod tx_executors;

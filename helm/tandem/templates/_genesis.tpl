@@ -1,6 +1,7 @@
 {{/*
 What makes the database from a genesis before storage-writer starts. A database that is there is
-compared with the genesis and stays as it is; one from an address is not fetched then.
+compared with the genesis and stays as it is; one from an address is not fetched then. Of several
+storage-writers, the first one alone gets one, and the others copy the state of the one that leads.
 */}}
 
 {{/* Name of the genesis file: its ending says whether it is compressed. */}}
@@ -25,6 +26,9 @@ genesis.json
   args:
     - init
     - --datadir=/data
+    {{- if include "tandem.severalWriters" $root }}
+    - --replica=$(POD_NAME)
+    {{- end }}
     {{- if eq $genesis.source "url" }}
     - --genesis-url={{ $genesis.url.address }}
     - --sha256={{ $genesis.url.sha256 }}
@@ -36,6 +40,11 @@ genesis.json
     {{- else }}
     - --genesis=/genesis/{{ include "tandem.genesisFile" $root }}
     {{- end }}
+  {{- if include "tandem.severalWriters" $root }}
+  env:
+    - name: POD_NAME
+      valueFrom: { fieldRef: { fieldPath: metadata.name } }
+  {{- end }}
   resources: {{- toYaml $genesis.resources | nindent 4 }}
   {{- with .service.securityContext }}
   securityContext: {{- toYaml . | nindent 4 }}

@@ -152,8 +152,17 @@ podAffinity:
 {{- end }}
 {{- range .role.calls }}
 {{- if and (ne . "multiproof-workers") (include "tandem.runs" (dict "root" $root "name" .)) }}
-- name: TANDEM_{{ if eq $name "follower" }}LEADER{{ else }}{{ . | upper | replace "-" "_" }}{{ end }}
-  value: {{ $scheme }}://{{ $full }}-{{ . }}:{{ index (include "tandem.roles" $root | fromYaml) . "ports" "grpc" }}
+- name: TANDEM_{{ if has $name (list "follower" "storage-writer") }}LEADER{{ else }}{{ . | upper | replace "-" "_" }}{{ end }}
+  value: {{ include "tandem.urlsOf" (dict "root" $root "name" .) }}
+{{- end }}
+{{- end }}
+{{- if and (eq $name "storage-writer") (include "tandem.severalWriters" $root) }}
+# Which of them it is itself.
+- name: STORAGE_WRITER_POD
+  valueFrom: { fieldRef: { fieldPath: metadata.name } }
+- { name: TANDEM_ADVERTISE, value: "{{ $scheme }}://$(STORAGE_WRITER_POD).{{ $full }}-storage-writer-pods:{{ .role.ports.grpc }}" }
+{{- if not (hasKey (dig "storage_writer" "lead" dict $root.Values.config) "lease_ms") }}
+- { name: TANDEM__STORAGE_WRITER__LEAD__LEASE_MS, value: "3000" }
 {{- end }}
 {{- end }}
 {{- if eq $name "executor" }}

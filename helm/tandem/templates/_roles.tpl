@@ -21,7 +21,7 @@ storage-writer:
   kind: StatefulSet
   data: true
   ports: { grpc: 9600 }
-  calls: []
+  calls: {{ if include "tandem.severalWriters" . }}[storage-writer]{{ else }}[]{{ end }}
 multiproof-workers:
   command: multiproof-worker
   kind: Deployment
@@ -82,6 +82,28 @@ follower:
   ports: { http: 8545 }
   calls: [storage-writer]
   scalable: true
+{{- end -}}
+
+{{/* "true" where one of several storage-writers leads, and the others keep copies. */}}
+{{- define "tandem.severalWriters" -}}
+{{- if gt (int (index .Values.services "storage-writer").replicas) 1 -}}true{{- end -}}
+{{- end -}}
+
+{{/* URL of the calls of a service; of several storage-writers, that of each pod, with commas between them.
+(dict "root" $ "name" NAME) */}}
+{{- define "tandem.urlsOf" -}}
+{{- $scheme := include "tandem.scheme" .root -}}
+{{- $service := printf "%s-%s" (include "tandem.fullname" .root) .name -}}
+{{- $port := index (include "tandem.roles" .root | fromYaml) .name "ports" "grpc" -}}
+{{- if and (eq .name "storage-writer") (include "tandem.severalWriters" .root) -}}
+{{- $urls := list -}}
+{{- range $index := until (int (index .root.Values.services "storage-writer").replicas) -}}
+{{- $urls = append $urls (printf "%s://%s-%d.%s-pods:%v" $scheme $service $index $service $port) -}}
+{{- end -}}
+{{- join "," $urls -}}
+{{- else -}}
+{{ $scheme }}://{{ $service }}:{{ $port }}
+{{- end -}}
 {{- end -}}
 
 {{/* The port of /metrics, /livez and /readyz. */}}

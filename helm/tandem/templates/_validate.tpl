@@ -1,8 +1,9 @@
 {{/* What a schema cannot say, or not in a sentence. */}}
 {{- define "tandem.validate" -}}
 {{- $services := .Values.services -}}
-{{- if gt (int (index $services "storage-writer").replicas) 1 }}
-{{- fail (printf "services.storage-writer.replicas is %d: there is one storage-writer, as its database is for one process (services.follower brings copies for readers)" (int (index $services "storage-writer").replicas)) }}
+{{- $writers := int (index $services "storage-writer").replicas }}
+{{- if and (gt $writers 1) (index $services "storage-writer").persistence.existingClaim }}
+{{- fail (printf "services.storage-writer.persistence.existingClaim is %s, but services.storage-writer.replicas is %d: each needs a claim of its own" (index $services "storage-writer").persistence.existingClaim $writers) }}
 {{- end }}
 {{- range $name := list "peer-table" "discovery" "peer-sessions" }}
 {{- if gt (int (index $services $name).replicas) 1 }}
@@ -23,8 +24,9 @@
 {{- $follower := $services.follower }}
 {{- $followers := ternary (int $follower.autoscaling.maxReplicas) (int $follower.replicas) $follower.autoscaling.enabled }}
 {{- $places := int (dig "storage_writer" "feed_readers_max" 16 .Values.config) }}
-{{- if and $follower.enabled (gt $followers $places) }}
-{{- fail (printf "services.follower has up to %d pods, and storage-writer places for %d: raise config.storage_writer.feed_readers_max too" $followers $places) }}
+{{- $readers := add (ternary $followers 0 $follower.enabled) (max 0 (sub $writers 1)) | int }}
+{{- if gt $readers $places }}
+{{- fail (printf "services.follower and services.storage-writer have up to %d pods that follow, and the storage-writer that leads has places for %d: raise config.storage_writer.feed_readers_max too" $readers $places) }}
 {{- end }}
 {{- range $name := list "multiproof-workers" "blob-validator" "tx-executor" "follower" }}
 {{- $autoscaling := (index $services $name).autoscaling }}

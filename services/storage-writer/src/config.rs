@@ -4,6 +4,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
 };
+use tandem_proto::storage::Term;
 
 /// Number of blocks whose access lists EIP-7928 wants to be served: 3,533 epochs of 32 slots.
 const ACCESS_LIST_BLOCKS: u64 = 3_533 * 32;
@@ -86,10 +87,9 @@ pub struct Config {
     /// because it applies to one start.
     #[serde(skip)]
     pub accept_lost_blocks: bool,
-    /// Whether the process keeps a copy of a leader's chain. Until it is promoted, lost blocks are
-    /// accepted and no write waits for the disk, because the leader has everything.
+    /// Whether the process leads or keeps a copy of a leader's chain. Given by the command.
     #[serde(skip)]
-    pub follows: bool,
+    pub starts_as: StartsAs,
     /// Address at which `tandem node` offers storage-writer over gRPC to followers and operators. `None`:
     /// it is not offered. `tandem storage-writer` has a flag for its own.
     pub grpc_addr: Option<SocketAddr>,
@@ -101,6 +101,33 @@ pub struct Config {
     pub scrub: ScrubConfig,
     /// Tuning of the database.
     pub store: tandem_store::Options,
+}
+
+/// Place in which a process starts among the storage-writers of a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum StartsAs {
+    /// It leads, and takes no writes if it knows of another leader.
+    #[default]
+    Leader,
+    /// It keeps a copy of a leader's chain, unless it was promoted. While it follows, lost blocks are
+    /// accepted and no write waits for the disk, because the leader has everything.
+    Follower,
+    /// It follows, unless it was promoted, or has a database that is no copy and knows of no other
+    /// leader.
+    Either,
+}
+
+impl StartsAs {
+    /// Returns whether the process follows, with a database that is a copy of another one or is not. `own` is
+    /// the term of its newest grant, `heard` the highest one of another storage-writer.
+    pub(crate) fn follows(self, is_copy: bool, own: Term, heard: Term) -> bool {
+        let was_promoted = own > Term(0) && own >= heard;
+        match self {
+            Self::Leader => false,
+            Self::Follower => !was_promoted,
+            Self::Either => !was_promoted && (is_copy || heard > Term(0)),
+        }
+    }
 }
 
 impl Config {
@@ -127,13 +154,18 @@ impl Config {
             read_delay_micros: 0,
             trie_read_delay_micros: 0,
             accept_lost_blocks: false,
-            follows: false,
+            starts_as: StartsAs::default(),
             grpc_addr: None,
             feed: FeedConfig::default(),
             lead: LeadConfig::default(),
             scrub: ScrubConfig::default(),
             store: tandem_store::Options::default(),
         }
+    }
+
+    /// Returns whether damaged logs of the database are an error. A follower gets lost blocks again.
+    pub(crate) fn verifies_logs(&self) -> bool {
+        !(self.accept_lost_blocks || self.starts_as == StartsAs::Follower)
     }
 
     /// Returns limits so low that a few small blocks meet all of them. Not part of the interface:

@@ -364,7 +364,7 @@ impl Persister {
         self.begin_at(block.number);
         shared.history.begin(store, block.number)?;
         info!(%block, accounts = built.accounts, slots = built.slots, "downloaded state adopted");
-        (shared.deps.on_persisted)(block);
+        shared.announce(block);
         Ok(())
     }
 }

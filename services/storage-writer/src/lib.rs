@@ -82,7 +82,7 @@ pub use checkpoint::{
     CHECKPOINT_FOLDER, DatabaseSubject, StateBlock, checkpoint_path, database_subject,
     make_checkpoint, remove_checkpoint, seal_checkpoint,
 };
-pub use config::{Config, History, database_path, restore_path};
+pub use config::{Config, History, StartsAs, database_path, restore_path};
 pub use error::Error;
 pub use feed_stream::{FeedAcks, FeedConfig, FeedPublisher, FeedStream};
 pub use genesis::{Entry as GenesisEntry, GenesisFile, read as read_genesis};

@@ -239,7 +239,7 @@ impl Persister {
         if let Err(error) = self.shared.history.prune(&self.shared.store, base.number) {
             warn!(%error, "cannot remove old history");
         }
-        (self.shared.deps.on_persisted)(base);
+        self.shared.announce(base);
     }
 
     /// Moves a child of the base into it, all in one batch.

@@ -6,6 +6,7 @@
 
 use crate::{
     Error,
+    config::StartsAs,
     grant::Grant,
     meta, metrics,
     service::{StorageWriter, store_error},
@@ -28,16 +29,14 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Reads the rights from the database. `follows` is set where the process is to follow; it leads
-    /// nevertheless if it was promoted and nothing came after that.
+    /// Reads the rights of a process that starts with this database.
     ///
     /// # Errors
     /// When the database fails or a record is damaged.
-    pub fn load(view: &View<'_>, follows: bool) -> Result<Self, Error> {
+    pub fn load(view: &View<'_>, starts_as: StartsAs, is_copy: bool) -> Result<Self, Error> {
         let (grant, heard) = (meta::grant(view)?, meta::heard_term(view)?);
-        let own = Term::of_epoch(grant.epoch);
-        let was_promoted = own > Term(0) && own >= heard;
-        Ok(Self { grant, heard, follows: follows && !was_promoted })
+        let follows = starts_as.follows(is_copy, Term::of_epoch(grant.epoch), heard);
+        Ok(Self { grant, heard, follows })
     }
 
     /// Shows the role in the metrics.

@@ -55,7 +55,7 @@ const BASE_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Dependencies of storage-writer.
 pub struct Deps {
     /// Called on the persist thread after each move of the base, forward or back, with the block
-    /// that it is at now. It must not wait.
+    /// that it is at now, but not while the process follows. It must not wait.
     pub on_persisted: Box<dyn Fn(BlockId) + Send + Sync>,
     /// Cancelled when the persist thread panics: the process must stop then.
     pub fatal: CancellationToken,
@@ -106,7 +106,7 @@ impl StorageWriter {
     pub fn start(config: Config, deps: Deps) -> Result<Arc<Self>, Error> {
         refuse_half_restored(&config.datadir)?;
         let mut options = config.store.clone();
-        options.verify_logs = !(config.accept_lost_blocks || config.follows);
+        options.verify_logs = config.verifies_logs();
         let store = Store::open(&database_path(&config.datadir), &options)?;
         Self::start_over(store, config, deps)
     }
@@ -120,7 +120,7 @@ impl StorageWriter {
         metrics::describe();
         config.feed.check()?;
         let (genesis, chain) = load(&store, &config.limits())?;
-        let rights = Rights::load(&store.view(), config.follows)?;
+        let rights = Rights::load(&store.view(), config.starts_as, genesis.is_copy())?;
         rights.gauge();
         let standing = rights.standing();
         let follows = standing == Standing::Follows;

@@ -104,6 +104,13 @@ impl Shared {
         if waits { Durability::Disk } else { Durability::Process }
     }
 
+    /// Says where the base is now, unless it is that of a copy, which would be taken for the leader's.
+    pub fn announce(&self, base: BlockId) {
+        if !self.follows.load(Relaxed) {
+            (self.deps.on_persisted)(base);
+        }
+    }
+
     /// Sets whether the process follows a leader, which has every block.
     pub fn set_follows(&self, follows: bool) {
         self.follows.store(follows, Relaxed);

@@ -186,7 +186,7 @@ impl Drop for NatsServer {
 /// the servers of a cluster are told all ports before they listen. It lies outside the range from
 /// which the system takes ports for connections. A client that tries to connect in vain could
 /// otherwise connect to itself.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     eventually("a free port", || {
         let port = rand::random_range(10_000..30_000);

@@ -386,9 +386,55 @@ fn the_image_has_the_folders_that_volumes_are_mounted_on() {
     }
 }
 
+/// Variables with the URLs of storage-writers.
+const WRITERS: [&str; 2] = ["TANDEM_STORAGE_WRITER", "TANDEM_LEADER"];
+
+/// The file with a second storage-writer changes what has to be changed, and nothing else.
 #[test]
-fn compose_itself_takes_the_file() {
-    let file = repository().join("docker-compose.yml");
+fn a_second_storage_writer_is_like_the_first_and_all_callers_know_both() {
+    let (compose, more) = (compose(), yaml("deploy/compose.failover.yml"));
+    let (all, more) = (services(&compose), services(&more));
+    let both = "https://storage-writer:9600,https://storage-writer-2:9600";
+    for (name, service) in &all {
+        let callers = WRITERS.iter().filter(|it| service["environment"][**it].is_string());
+        for variable in callers {
+            assert_eq!(more[name]["environment"][*variable], both, "{name}");
+        }
+    }
+    let (first, second) = (all["storage-writer"], more["storage-writer-2"]);
+    let words = help("storage-writer");
+    for (index, name) in ["storage-writer", "storage-writer-2"].into_iter().enumerate() {
+        let environment = &more[name]["environment"];
+        let own = environment["TANDEM_ADVERTISE"].as_str().unwrap();
+        assert_eq!(both.split(',').nth(index), Some(own), "{name} knows which one it is");
+        assert_eq!(environment["TANDEM_LEADER"], both, "{name}");
+        assert_eq!(environment["TANDEM__STORAGE_WRITER__LEAD__LEASE_MS"], 3000, "{name}");
+        for variable in environment.as_object().unwrap().keys() {
+            assert!(variable.contains("__") || words.contains(&**variable), "{name}: {variable}");
+        }
+    }
+    for (key, value) in first.as_object().unwrap() {
+        match key.as_str() {
+            // The image is built once. The second database is a copy, so there is no genesis before it.
+            "build" | "depends_on" => {}
+            "volumes" => {
+                let [own, secrets] = strings(&second[key])[..] else { panic!("{}", second[key]) };
+                assert_eq!(own, "storage-2:/data");
+                assert!(strings(value).contains(&secrets));
+            }
+            "environment" => {
+                for (variable, value) in value.as_object().unwrap() {
+                    assert_eq!(second[key][variable], *value, "{variable}");
+                }
+            }
+            _ => assert_eq!(second[key], *value, "{key}"),
+        }
+    }
+}
+
+#[test]
+fn compose_itself_takes_the_files() {
+    let file = |name: &str| repository().join(name);
     let plugin = || {
         let docker = program("docker")?;
         let found = Command::new(&docker).args(["compose", "version"]).output().ok()?;
@@ -401,6 +447,7 @@ fn compose_itself_takes_the_file() {
     let Some(mut command) = plugin().or_else(|| program("docker-compose").map(Command::new)) else {
         return skipped("docker compose is not installed");
     };
-    command.arg("--file").arg(&file).args(["config", "--quiet"]);
+    command.arg("--file").arg(file("docker-compose.yml"));
+    command.arg("--file").arg(file("deploy/compose.failover.yml")).args(["config", "--quiet"]);
     succeeds(&mut command);
 }

@@ -1,5 +1,6 @@
-//! Runs a follower: a verified copy of a leader's chain, with JSON-RPC and without the Engine API. With
-//! a port for calls it can be promoted, and then is the leading storage-writer.
+//! Runs a process that keeps a verified copy of a leader's chain. A follower serves JSON-RPC from it, without
+//! the Engine API. With a port for calls it can be promoted, and then is the leading storage-writer. One of
+//! several storage-writers leads, or keeps such a copy and can be promoted.
 
 use super::{
     Process,
@@ -11,7 +12,7 @@ use super::{
     services::{blocking, server},
     stream_end::CatchUp,
 };
-use crate::{Config, Error, public::PublicReactor};
+use crate::{Config, Error, public::PublicReactor, start::persisted};
 use std::{
     fs,
     net::SocketAddr,
@@ -30,7 +31,7 @@ use tandem_proto::{
     storage::{self, BaseReads, BlockReads, BlockRef, Forkchoice, Leadership},
 };
 use tandem_storage_writer::{
-    FeedConfig, StorageWriter, has_database, init_copy, remove_database, restore_path,
+    FeedConfig, StartsAs, StorageWriter, has_database, init_copy, remove_database, restore_path,
 };
 use tandem_storage_writer_client::{Client, ClientConfig, LoggedFeed};
 use tokio::{runtime::Handle, task::spawn_blocking};
@@ -44,6 +45,17 @@ const OUTDATED: &str = "copy-is-outdated";
 
 /// Pause between two rounds of these questions.
 const GENESIS_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a process does with its copy.
+struct Plan {
+    /// Role that it calls leaders in.
+    role: &'static str,
+    /// Address of JSON-RPC, and what it says about the client; `None` without JSON-RPC.
+    http: Option<(SocketAddr, ClientInfo)>,
+    /// Address of its calls as a storage-writer, `None` if it cannot be promoted.
+    grpc: Option<SocketAddr>,
+    starts_as: StartsAs,
+}
 
 /// Starts a follower of these leaders, storage-writers such as `http://10.0.0.7:9600`, with JSON-RPC
 /// at `http`. A leader named `jetstream` is the stream to which a leader publishes its feed. A data
@@ -67,7 +79,42 @@ pub async fn follower(
     client: ClientInfo,
 ) -> Result<(), Error> {
     let mut config = config.agreed();
-    config.storage_writer.follows = true;
+    config.storage_writer.history_blocks = config.follower.history_blocks;
+    let http = Some((http, client));
+    let plan = Plan { role: access::FOLLOWER, http, grpc, starts_as: StartsAs::Follower };
+    start(process, config, leaders, plan).await
+}
+
+/// Starts one of several storage-writers, with its calls at `grpc`. It leads if its database is no copy and it
+/// knows of no other leader, or if it was promoted. Otherwise it keeps a copy of the chain of the one that
+/// leads, one of `others`, and can be promoted, by hand or by lease. It ends when another one leads in its
+/// place, and follows from its next start on.
+///
+/// # Errors
+/// As for [`follower`].
+pub async fn one_of_storage_writers(
+    process: &mut Process,
+    config: Config,
+    grpc: SocketAddr,
+    others: &[String],
+) -> Result<(), Error> {
+    let plan = Plan {
+        role: access::STORAGE_WRITER,
+        http: None,
+        grpc: Some(grpc),
+        starts_as: StartsAs::Either,
+    };
+    start(process, config, others, plan).await
+}
+
+async fn start(
+    process: &mut Process,
+    mut config: Config,
+    leaders: &[String],
+    plan: Plan,
+) -> Result<(), Error> {
+    let Plan { role, http, grpc, starts_as } = plan;
+    config.storage_writer.starts_as = starts_as;
     if grpc.is_none() {
         // Nothing is served from it but JSON-RPC.
         config.storage_writer.feed_blocks = 0;
@@ -93,9 +140,11 @@ pub async fn follower(
     let lead = config.storage_writer.lead.clone();
     // A follower that takes no calls cannot lead.
     let lease = lease_settings(&lead)?.filter(|_| grpc.is_some());
-    config.storage_writer.history_blocks = config.follower.history_blocks;
-    let proof = process.identify(access::FOLLOWER, &config.tls)?;
-    let listener = process.listen("http", http).await?;
+    let proof = process.identify(role, &config.tls)?;
+    let http = match http {
+        Some((address, client)) => Some((process.listen("http", address).await?, client)),
+        None => None,
+    };
     let calls = match grpc {
         Some(address) => {
             Some(process.listen_grpc("grpc", address, access::STORAGE_WRITER, &config.tls).await?)
@@ -107,15 +156,12 @@ pub async fn follower(
         let settings = ClientConfig { connection: proof.clone().into(), ..ClientConfig::default() };
         clients.push((url.clone(), Client::connect(url, settings, &Handle::current())?));
     }
-    // The setup loaded here serves the precompile of `eth_call`.
-    spawn_blocking(load_trusted_setup);
-    // The base of a copy is not announced: on a bus, it would be taken for the leader's.
     let deps = tandem_storage_writer::Deps {
+        on_persisted: persisted(process.bus().clone()),
         fatal: process.fatal().clone(),
-        ..tandem_storage_writer::Deps::default()
     };
-    let (asked, settings, executor) =
-        (clients.clone(), config.storage_writer.clone(), config.executor.clone());
+    let (asked, settings) = (clients.clone(), config.storage_writer.clone());
+    let executor = http.is_some().then(|| config.executor.clone());
     let datadir = config.storage_writer.datadir.clone();
     let removed = datadir.clone();
     blocking(move || remove_outdated(&removed)).await?;
@@ -129,8 +175,13 @@ pub async fn follower(
             copy_genesis(&settings.datadir, &asked)?;
         }
         let storage = StorageWriter::start(settings, deps)?;
-        let history = storage.clone();
-        let replica = Arc::new(Replica::open(&executor, storage.clone(), Some(history))?);
+        let replica = match executor {
+            Some(executor) => {
+                let history = storage.clone();
+                Some(Arc::new(Replica::open(&executor, storage.clone(), Some(history))?))
+            }
+            None => None,
+        };
         Ok((storage, replica))
     });
     let (storage, replica) = opened.await?;
@@ -174,10 +225,16 @@ pub async fn follower(
                 CatchUp::new(LoggedFeed::new(bus.clone(), genesis, runtime.clone()), feed.acks)
             });
             let right = follow_lease(process, &lead, &candidate, catch_up)?;
+            if let Some(right) = right.as_ref().filter(|_| http.is_none()) {
+                let (held, standing) = (right.held(), standing.clone());
+                process.readiness().require("the lease of the lead", move || {
+                    *held.borrow() || !standing.borrow().leads()
+                });
+            }
             let server = server(&storage, identity, candidate, right);
             process.serve(server.serve(listener, process.stopping().clone()));
             let urls: Vec<_> = clients.iter().map(|(url, _)| url.clone()).collect();
-            follow_promotion(process, &storage, &replica, &urls, &proof);
+            follow_promotion(process, &storage, replica.as_ref(), &urls, &proof);
             publish_when_led(process, &storage);
         }
         None if leads => {
@@ -186,12 +243,20 @@ pub async fn follower(
         }
         None => {}
     }
-    let access = Access::new(&config.executor);
-    let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
-    let reads = replica.reads();
-    let router = http_router_of(reads, client, &access, &None, Methods::new(), &leaving);
-    let public = PublicReactor::start()?;
-    process.serve(public.serve(listener, router, leaving, stopping));
+    let public = match (http, &replica) {
+        (Some((listener, client)), Some(replica)) => {
+            // The setup loaded here serves the precompile of `eth_call`.
+            spawn_blocking(load_trusted_setup);
+            let access = Access::new(&config.executor);
+            let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
+            let reads = replica.reads();
+            let router = http_router_of(reads, client, &access, &None, Methods::new(), &leaving);
+            let public = PublicReactor::start()?;
+            process.serve(public.serve(listener, router, leaving, stopping));
+            Some(public)
+        }
+        _ => None,
+    };
     require_storage(process, &storage);
     let (lag_max, silence) =
         (settings.lag_blocks_max, Duration::from_secs(settings.silence_seconds_max));
@@ -206,9 +271,13 @@ pub async fn follower(
         if let Some(follower) = &follower {
             follower.stop();
         }
-        replica.stop();
+        if let Some(replica) = replica {
+            replica.stop();
+        }
         storage.stop();
-        public.end();
+        if let Some(public) = public {
+            public.end();
+        }
         if follower.is_some_and(|follower| follower.status().is_outdated()) {
             note_outdated(&datadir, storage.is_copy());
         }
@@ -272,17 +341,24 @@ fn copy_genesis(datadir: &Path, leaders: &[(String, Arc<Client>)]) -> Result<(),
     }
 }
 
-/// View of the follower's chain for JSON-RPC.
+/// View of the follower's chain for JSON-RPC, if there is any.
 struct View {
-    replica: Arc<Replica>,
+    replica: Option<Arc<Replica>>,
 }
 
 impl View {
+    /// Changes the view.
+    fn change(&self, change: impl FnOnce(&Replica) -> Result<(), tandem_executor::Error>) {
+        if let Some(replica) = &self.replica {
+            Self::hold(replica, change(replica));
+        }
+    }
+
     /// Reads the chain anew after a failure, which the log reports.
-    fn hold(&self, result: Result<(), tandem_executor::Error>) {
+    fn hold(replica: &Replica, result: Result<(), tandem_executor::Error>) {
         let Err(failure) = result else { return };
         warn!(error = %failure, "the view of the chain is read anew");
-        if let Err(failure) = self.replica.reload() {
+        if let Err(failure) = replica.reload() {
             error!(error = %failure, "the view of the chain cannot be read");
         }
     }
@@ -290,19 +366,21 @@ impl View {
 
 impl ChainView for View {
     fn stored(&self, block: BlockId, parent: B256, header: &Bytes, diff: Arc<StateDiff>) {
-        self.hold(self.replica.stored(block, parent, header, diff));
+        self.change(|replica| replica.stored(block, parent, header, diff));
     }
 
     fn chosen(&self, forkchoice: Forkchoice) {
-        self.hold(self.replica.chosen(forkchoice));
+        self.change(|replica| replica.chosen(forkchoice));
     }
 
     fn adopted(&self) {
-        self.hold(self.replica.reload());
+        self.change(Replica::reload);
     }
 
     fn behind(&self, leader: Option<BlockId>) {
-        self.replica.set_target(leader.map(|leader| leader.number));
-        self.hold(self.replica.follow_base());
+        self.change(|replica| {
+            replica.set_target(leader.map(|leader| leader.number));
+            replica.follow_base()
+        });
     }
 }

@@ -187,14 +187,16 @@ impl Leadership for Candidate {
 pub fn follow_promotion(
     process: &mut Process,
     storage: &Arc<StorageWriter>,
-    replica: &Arc<Replica>,
+    replica: Option<&Arc<Replica>>,
     leaders: &[String],
     proof: &Identity,
 ) {
     for url in leaders {
         process.beside(tell(url.clone(), proof.clone(), storage.clone()));
     }
-    process.beside(show(storage.clone(), replica.clone()));
+    if let Some(replica) = replica {
+        process.beside(show(storage.clone(), replica.clone()));
+    }
     let (mut standing, fatal) = (storage.standing(), process.fatal().clone());
     process.beside(async move {
         let is_over = |standing: &Standing| matches!(standing, Standing::Superseded(_));
@@ -303,13 +305,14 @@ mod tests {
     use super::*;
     use std::{sync::mpsc, thread};
     use tandem_cluster_tests::Corpus;
-    use tandem_storage_writer::{Config, Deps, init};
+    use tandem_storage_writer::{Config, Deps, StartsAs, init};
 
     #[test]
     fn a_follower_may_hear_of_a_new_holder_from_the_lease_first() {
         let folder = tempfile::tempdir().unwrap();
         init(&Corpus::demo().genesis(), folder.path(), |_| {}).unwrap();
-        let config = Config { follows: true, ..Config::with_small_limits(folder.path()) };
+        let config =
+            Config { starts_as: StartsAs::Follower, ..Config::with_small_limits(folder.path()) };
         let storage = StorageWriter::start(config, Deps::default()).unwrap();
         let candidate = Candidate {
             storage: storage.clone(),

@@ -2,6 +2,7 @@
 
 use super::{
     Process,
+    follower::one_of_storage_writers,
     lead::{follow_lease, lease_settings},
     promotion::Candidate,
 };
@@ -14,16 +15,21 @@ use tandem_rpc::Identity;
 use tandem_storage_writer::{FeedPublisher, LeadLease, StorageWriter, grpc::Server};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-/// Starts storage-writer on a data directory that was initialised, with its calls at `grpc`.
+/// Starts storage-writer on a data directory that was initialised, with its calls at `grpc`. With `others`,
+/// storage-writers such as `http://10.0.0.7:9600`, it is one of several, and follows the one that leads.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::StorageWriter`], [`Error::Tls`], [`Error::Lease`],
-/// [`Error::LeaseReplicas`], [`Error::LeaseWithoutNats`].
+/// [`Error::LeaseReplicas`], [`Error::LeaseWithoutNats`]; with `others`, those of [`super::follower()`].
 pub async fn storage_writer(
     process: &mut Process,
     config: Config,
     grpc: SocketAddr,
+    others: &[String],
 ) -> Result<(), Error> {
+    if !others.is_empty() {
+        return one_of_storage_writers(process, config, grpc, others).await;
+    }
     let (listener, identity) =
         process.listen_grpc("grpc", grpc, access::STORAGE_WRITER, &config.tls).await?;
     let on_persisted = persisted(process.bus().clone());

@@ -9,7 +9,7 @@ use tandem_primitives::BlockId;
 use tandem_proto::storage::{
     BaseReads, BlockWrites, Forkchoice, Leadership, Standing, Term, WriteLease,
 };
-use tandem_storage_writer::Config;
+use tandem_storage_writer::{Config, StartsAs};
 
 #[test]
 fn another_follower_goes_over_to_the_promoted_one_and_leaves_the_old_leader() {
@@ -60,7 +60,7 @@ fn another_follower_goes_over_to_the_promoted_one_and_leaves_the_old_leader() {
     let datadir = other.end();
     host.stop();
     promoted.end();
-    let config = Config { follows: true, ..Config::with_small_limits(&datadir) };
+    let config = Config { starts_as: StartsAs::Follower, ..Config::with_small_limits(&datadir) };
     let writer =
         tandem_storage_writer::StorageWriter::start(config, tandem_storage_writer::Deps::default());
     assert_eq!(writer.unwrap().lead(Term::default()), Ok(Term(2)));

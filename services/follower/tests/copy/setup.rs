@@ -11,7 +11,7 @@ use tandem_follower::{ChainView, Config, Deps, Follower, Leader};
 use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
 use tandem_proto::storage::{BaseReads, BlockReads, BlockRef, Forkchoice, HistoryReads, ReadState};
 use tandem_rpc::ConnectionConfig;
-use tandem_storage_writer::{StorageWriter, grpc::Server, verify};
+use tandem_storage_writer::{StartsAs, StorageWriter, grpc::Server, verify};
 use tandem_storage_writer_client::{Client, ClientConfig};
 use tandem_testkit::world::{World, account_key, slot_key};
 use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
@@ -96,7 +96,7 @@ impl Copy {
     /// Starts a follower over an existing database.
     pub fn start(datadir: &Path, leaders: Vec<Leader>) -> Self {
         let config = tandem_storage_writer::Config {
-            follows: true,
+            starts_as: StartsAs::Follower,
             ..tandem_storage_writer::Config::with_small_limits(datadir)
         };
         let writer = StorageWriter::start(config, tandem_storage_writer::Deps::default()).unwrap();

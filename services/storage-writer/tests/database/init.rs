@@ -4,9 +4,11 @@ use crate::common::{CONFIG, World, account_key, new_chain, slot_key};
 use flate2::{Compression, write::GzEncoder};
 use std::{fs, io::Write, path::Path};
 use tandem_primitives::{Account, Bytes, EMPTY_CODE_HASH, U256, keccak256};
-use tandem_proto::storage::{BaseReads, BlockReads, BlockRef, ReadState};
+use tandem_proto::storage::{
+    BaseReads, BlockReads, BlockRef, Leadership, ReadState, Standing, Term,
+};
 use tandem_storage_writer::{
-    Config, Deps, Error, Initialized, Progress, StorageWriter, init, init_copy, verify,
+    Config, Deps, Error, Initialized, Progress, StartsAs, StorageWriter, init, init_copy, verify,
     verify::{Difference, NodeFault},
 };
 use tandem_store::{
@@ -129,6 +131,15 @@ fn a_follower_copy_is_called_what_it_is() {
     let error = write_and_init(&copy, &genesis(ALLOC)).unwrap_err();
     assert!(matches!(error, Error::IsCopy { have, .. } if have == made.genesis.hash), "{error}");
     assert!(error.to_string().contains("a follower's copy"), "{error}");
+    // Where no other leader is known, one of several storage-writers leads with what is no copy.
+    writer.stop();
+    drop(writer);
+    for (folder, standing) in [(&original, Standing::Leads(Term(0))), (&copy, Standing::Follows)] {
+        let config = Config { starts_as: StartsAs::Either, ..Config::new(folder) };
+        let writer = StorageWriter::start(config, Deps::default()).unwrap();
+        assert_eq!(*writer.standing().borrow(), standing, "{}", folder.display());
+        writer.stop();
+    }
 }
 
 #[test]

@@ -6,7 +6,12 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 use tandem_proto::storage::{Epoch, Error, Leadership, Standing, Term, WriteLease};
-use tandem_storage_writer::{Config, Deps, StorageWriter, grpc::Server};
+use tandem_storage_writer::{
+    Config, Deps,
+    StartsAs::{self, Either, Follower, Leader},
+    StorageWriter,
+    grpc::Server,
+};
 use tandem_storage_writer_client::Client;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
@@ -20,16 +25,16 @@ struct Side {
     running: (CancellationToken, JoinHandle<std::io::Result<()>>),
 }
 
-fn open(datadir: &Path, follows: bool) -> Arc<StorageWriter> {
-    let config = Config { follows, ..Config::new(datadir) };
+fn open(datadir: &Path, starts_as: StartsAs) -> Arc<StorageWriter> {
+    let config = Config { starts_as, ..Config::new(datadir) };
     StorageWriter::start(config, Deps::default()).unwrap()
 }
 
 impl Side {
-    fn start(runtime: &Runtime, follows: bool) -> Self {
+    fn start(runtime: &Runtime, starts_as: StartsAs) -> Self {
         let folder = tempfile::tempdir().unwrap();
         new_chain(folder.path());
-        let writer = open(folder.path(), follows);
+        let writer = open(folder.path(), starts_as);
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let stop = CancellationToken::new();
@@ -47,12 +52,12 @@ impl Side {
     }
 
     /// Closes the database and opens it again, without a server.
-    fn reopen(self, runtime: &Runtime, follows: bool) -> (TempDir, Arc<StorageWriter>) {
+    fn reopen(self, runtime: &Runtime, starts_as: StartsAs) -> (TempDir, Arc<StorageWriter>) {
         let Self { folder, writer, running: (stop, task), .. } = self;
         stop.cancel();
         runtime.block_on(task).unwrap().unwrap();
         drop(writer);
-        let writer = open(folder.path(), follows);
+        let writer = open(folder.path(), starts_as);
         (folder, writer)
     }
 }
@@ -64,7 +69,7 @@ fn is_unavailable<T>(result: Result<T, Error>) -> bool {
 #[test]
 fn a_promoted_follower_takes_the_executors_and_the_old_leader_takes_no_write_any_more() {
     let runtime = Runtime::new().unwrap();
-    let (old, new) = (Side::start(&runtime, false), Side::start(&runtime, true));
+    let (old, new) = (Side::start(&runtime, Leader), Side::start(&runtime, Follower));
     assert_eq!((old.standing(), new.standing()), (Standing::Leads(Term(0)), Standing::Follows));
     // The follower is named first, and is no choice.
     let endpoints = [&new.endpoint, &old.endpoint];
@@ -101,20 +106,23 @@ fn a_promoted_follower_takes_the_executors_and_the_old_leader_takes_no_write_any
     [executor, operator, told].iter().for_each(|client| client.stop());
 
     // A restart changes nothing of it, whatever the process is started as.
-    let (_kept, old) = old.reopen(&runtime, false);
+    let (_kept, old) = old.reopen(&runtime, Leader);
     assert_eq!(*old.standing().borrow(), Standing::Leads(Term(2)));
     assert_eq!(old.keep_epoch(third), Ok(()));
-    let (kept, new) = new.reopen(&runtime, false);
+    let (kept, new) = new.reopen(&runtime, Leader);
     assert_eq!(*new.standing().borrow(), Standing::Superseded(Term(2)));
     assert!(is_unavailable(new.keep_epoch(second)));
     drop(new);
     // A superseded one may follow, and be promoted once more.
-    let new = open(kept.path(), true);
+    let new = open(kept.path(), Either);
+    assert_eq!(*new.standing().borrow(), Standing::Follows);
+    drop(new);
+    let new = open(kept.path(), Follower);
     assert_eq!(*new.standing().borrow(), Standing::Follows);
     assert_eq!(new.promote(false).unwrap().term, Term(3));
     let fourth = new.acquire_epoch("executor").unwrap();
     drop(new);
-    let new = open(kept.path(), true);
+    let new = open(kept.path(), Either);
     assert_eq!(*new.standing().borrow(), Standing::Leads(Term(3)), "it was promoted");
     // An executor that comes from the new leader is proof enough.
     assert!(matches!(old.keep_epoch(fourth), Err(Error::Fenced { .. })));
@@ -126,7 +134,7 @@ fn a_promoted_follower_takes_the_executors_and_the_old_leader_takes_no_write_any
 fn no_epoch_of_a_term_can_be_guessed_before_one_is_granted() {
     let folder = tempfile::tempdir().unwrap();
     new_chain(folder.path());
-    let writer = open(folder.path(), true);
+    let writer = open(folder.path(), Follower);
     let own = writer.acquire_epoch("follower").unwrap();
     assert_eq!(writer.hear_term(Term(4)), Ok(Term(4)), "that of its leader");
     assert_eq!(writer.hear_term(Term(3)), Ok(Term(4)), "an older leader");

@@ -10,7 +10,8 @@ use tandem_follower::{ChainView, Follower, Leader as Source};
 use tandem_primitives::{B256, BlockId, Bytes, EMPTY_TRIE_ROOT, StateDiff, keccak256};
 use tandem_proto::storage::{self, BaseReads, Block, BlockWrites, Epoch, Forkchoice, WriteLease};
 use tandem_storage_writer::{
-    Config, Deps, FeedAcks, FeedConfig, FeedPublisher, FeedStream, StorageWriter, init, verify,
+    Config, Deps, FeedAcks, FeedConfig, FeedPublisher, FeedStream, StartsAs, StorageWriter, init,
+    verify,
 };
 use tandem_storage_writer_client::LoggedFeed;
 use tandem_testkit::world::{Random, World, genesis};
@@ -232,7 +233,7 @@ pub struct Copy {
 impl Copy {
     /// Starts a follower over a database that exists.
     pub fn start(datadir: &Path, sources: Vec<Source>) -> Self {
-        let config = Config { follows: true, ..Config::with_small_limits(datadir) };
+        let config = Config { starts_as: StartsAs::Follower, ..Config::with_small_limits(datadir) };
         let writer = StorageWriter::start(config.clone(), Deps::default()).unwrap();
         let (heard, fatal) = (Arc::<Heard>::default(), CancellationToken::new());
         let deps = tandem_follower::Deps {

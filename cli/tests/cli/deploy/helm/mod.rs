@@ -18,6 +18,7 @@ mod start;
 mod traffic;
 mod tx_executors;
 mod upgrades;
+mod writers;
 
 use crate::deploy::{
     compose::{OPTIONAL, SERVICES},

@@ -79,9 +79,8 @@ fn every_value_is_described_and_the_table_is_up_to_date() {
 }
 
 /// Settings that the chart sets itself, has under other names, or does not need.
-const NOT_CHOSEN: [(&str, &str); 13] = [
+const NOT_CHOSEN: [(&str, &str); 12] = [
     ("storage_writer", "grpc_addr"),
-    ("storage_writer", "lead"),
     ("multiproof_workers", "grpc_addr"),
     ("blob_validator", "grpc_addr"),
     ("fleet", "endpoints"),

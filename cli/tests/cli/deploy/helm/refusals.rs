@@ -16,8 +16,11 @@ fn wrong_values_are_refused_by_name() {
         (&["services.executor.resources.limits.memory=lots"], &["resources.limits.memory"]),
         (&["genesis.source=configmap"], &["genesis.source"]),
         (
-            &["services.storage-writer.replicas=2"],
-            &["services.storage-writer.replicas is 2", "one"],
+            &[
+                "services.storage-writer.replicas=2",
+                "services.storage-writer.persistence.existingClaim=mine",
+            ],
+            &["existingClaim is mine", "services.storage-writer.replicas is 2"],
         ),
         (
             &["services.multiproof-workers.replicas=17"],
@@ -28,7 +31,7 @@ fn wrong_values_are_refused_by_name() {
         (&["services.tx-pool.replicas=2"], &["services.tx-pool.replicas is 2"]),
         (
             &["services.follower.enabled=true", "services.follower.replicas=17"],
-            &["services.follower has up to 17 pods", "config.storage_writer.feed_readers_max"],
+            &["have up to 17 pods that follow", "config.storage_writer.feed_readers_max"],
         ),
         (
             &[
@@ -36,7 +39,7 @@ fn wrong_values_are_refused_by_name() {
                 "services.follower.autoscaling.enabled=true",
                 "config.storage_writer.feed_readers_max=4",
             ],
-            &["services.follower has up to 8 pods, and storage-writer places for 4"],
+            &["have up to 8 pods that follow", "has places for 4"],
         ),
         // The node key is a secret now, and nothing else was on that volume.
         (&["services.discovery.persistence.enabled=true"], &["services.discovery", "persistence"]),

@@ -81,6 +81,10 @@ fn pods_reach_whom_the_design_has_them_call_and_nobody_else() {
             CALLS.into_iter().filter(|(from, to, _)| there.contains(from) && there.contains(to));
         let mut want: BTreeSet<_> =
             calls.map(|(from, to, port)| (from.to_owned(), to.to_owned(), port)).collect();
+        if objects.workload("storage-writer").object["spec"]["replicas"] != 1 {
+            let name = || "storage-writer".to_owned();
+            want.insert((name(), name(), 9600));
+        }
         for (hub, port) in [("nats", 4222), ("jaeger", 4317)] {
             // Followers and tx-executors are not on the bus.
             let traced = OPTIONAL.into_iter().filter(|_| hub == "jaeger");
