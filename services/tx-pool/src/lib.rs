@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod accounts;
 mod actor;
 mod arrived;
 mod blobs;

@@ -1,6 +1,7 @@
 //! Wiring: the threads, and the contract.
 
 use crate::{
+    accounts::ReadOnce,
     actor::{Actor, Message},
     arrived::Arrived,
     chain::{ChainError, ChainReads, Head},
@@ -142,6 +143,7 @@ impl TxPool {
     pub fn start(config: Config, deps: Deps) -> Result<Arc<Self>, StartError> {
         metrics::describe();
         let Deps { chain, blobs, bus, fatal } = deps;
+        let chain: Arc<dyn ChainReads> = Arc::new(ReadOnce::new(chain));
         // Heads are heard from before the first look on, so none is missed.
         let heads = bus.subscribe_here(CHAIN_HEAD);
         let has_journal = !config.datadir.as_os_str().is_empty();
