@@ -31,7 +31,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Move all data of tables into their lowest level, where a read finds it in one place
+    /// Write all data of tables anew into their lowest level, where a read finds it in one place
     Compact {
         /// Directory with the database of a stopped node
         #[arg(long, value_name = "DIR")]

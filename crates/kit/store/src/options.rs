@@ -1,8 +1,8 @@
 //! Tuning of RocksDB.
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Env, LogLevel,
-    SliceTransform, statistics::StatsLevel,
+    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode,
+    DataBlockIndexType, Env, LogLevel, SliceTransform, statistics::StatsLevel,
 };
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +68,9 @@ pub struct Tuning {
     blobs: bool,
     /// Whether keys are read one at a time, so that a hash index inside each block pays off.
     points: bool,
+    /// Whether a key that is read is nearly always there. The lowest level then needs no filter, which would
+    /// only cost a further read.
+    hits: bool,
     /// Bytes of a key by which readers look for the records of one thing. Filters are by this part then,
     /// not by the whole key. 0 for none.
     prefix_bytes: usize,
@@ -81,8 +84,11 @@ impl Tuning {
         compression: DBCompressionType::None,
         blobs: false,
         points: true,
+        hits: false,
         prefix_bytes: 0,
     };
+    /// Nodes of tries: a walk reads the nodes that their parents name.
+    pub(crate) const TRIE: Self = Self { hits: true, ..Self::STATE };
     /// Large values written once: bodies, receipts, code.
     pub(crate) const BULK: Self = Self {
         memtable_bytes: 32 * MIB,
@@ -90,6 +96,7 @@ impl Tuning {
         compression: DBCompressionType::Lz4,
         blobs: true,
         points: false,
+        hits: false,
         prefix_bytes: 0,
     };
     /// Records that are written, read once or never, and deleted.
@@ -99,6 +106,7 @@ impl Tuning {
         compression: DBCompressionType::Lz4,
         blobs: false,
         points: false,
+        hits: false,
         prefix_bytes: 0,
     };
     /// An index by random hash.
@@ -108,6 +116,7 @@ impl Tuning {
         compression: DBCompressionType::None,
         blobs: false,
         points: true,
+        hits: false,
         prefix_bytes: 0,
     };
     /// Little data.
@@ -117,6 +126,7 @@ impl Tuning {
         compression: DBCompressionType::Lz4,
         blobs: false,
         points: false,
+        hits: false,
         prefix_bytes: 0,
     };
 
@@ -128,6 +138,7 @@ impl Tuning {
             compression: DBCompressionType::Lz4,
             blobs: false,
             points: false,
+            hits: false,
             prefix_bytes,
         }
     }
@@ -142,6 +153,14 @@ impl Tuning {
         // The blocks of level 0 are pinned, because every read passes them.
         table.set_cache_index_and_filter_blocks(true);
         table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        if self.points || self.prefix_bytes > 0 {
+            // One read needs little of a file's filter and index, which have a megabyte and more together, so
+            // they are read in parts. Larger parts are in the cache sooner.
+            table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+            table.set_partition_filters(true);
+            table.set_metadata_block_size(32 * KIB);
+            table.set_pin_top_level_index_and_filter(true);
+        }
         if self.points {
             table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
             table.set_data_block_hash_ratio(0.75);
@@ -152,6 +171,7 @@ impl Tuning {
             table.set_whole_key_filtering(false);
         }
         options.set_block_based_table_factory(&table);
+        options.set_optimize_filters_for_hits(self.hits);
         options.set_write_buffer_size(self.memtable_bytes);
         options.set_max_write_buffer_number(3);
         // Most keys that are read are not in the memtable; its filter rules them out without a

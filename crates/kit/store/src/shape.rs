@@ -5,7 +5,7 @@ use crate::{
     store::{Backend, Db, family},
     tables,
 };
-use rocksdb::{properties, statistics::Ticker};
+use rocksdb::{BottommostLevelCompaction, CompactOptions, properties, statistics::Ticker};
 use serde::Serialize;
 use std::{
     ffi::CStr,
@@ -153,8 +153,9 @@ impl Store {
         Self::table_names().map(shape).collect()
     }
 
-    /// Moves all data of a table into its lowest level, and waits until that is done. `progress` gets
-    /// the bytes written so far, several times a second. Does nothing for a store in memory.
+    /// Writes all data of a table anew into its lowest level, in the form that files have today, and waits until
+    /// that is done. `progress` gets the bytes written so far, several times a second. Does nothing for a store in
+    /// memory.
     ///
     /// # Errors
     /// [`Error::UnknownTable`]; [`Error::Database`] if a flush or compaction failed meanwhile.
@@ -176,7 +177,11 @@ impl Store {
         thread::scope(|scope| {
             let (end, ended) = channel::<()>();
             scope.spawn(move || {
-                db.compact_range_cf(family(db, table), None::<&[u8]>, None::<&[u8]>);
+                let mut how = CompactOptions::default();
+                // Files in the lowest level may have an older form.
+                how.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
+                let all = None::<&[u8]>;
+                db.compact_range_cf_opt(family(db, table), all, all, &how);
                 drop(end);
             });
             while ended.recv_timeout(REPORT_EVERY) == Err(RecvTimeoutError::Timeout) {

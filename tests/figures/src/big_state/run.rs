@@ -87,6 +87,9 @@ impl Tandem {
     }
 }
 
+/// Time in which a node looks at its database and publishes the counters; it does so every five seconds.
+const LOOK_TIME: Duration = Duration::from_secs(6);
+
 /// Result of a replay.
 pub struct Replayed {
     /// Milliseconds of newPayload.
@@ -217,7 +220,9 @@ fn metrics_of(node: &Node) -> anyhow::Result<String> {
     Ok(text)
 }
 
+/// Returns the blocks of files that a node has read so far, after its next look at its database.
 fn misses(node: &Node) -> anyhow::Result<f64> {
+    sleep(LOOK_TIME);
     let name = "tandem_storage_writer_database_cache_blocks_total{outcome=\"miss\"}";
     Ok(series(&metrics_of(node)?, name))
 }
