@@ -164,6 +164,9 @@ fn the_lead_goes_back_and_forth_between_two_with_the_same_list() {
     house.init(0);
     let (mut first, mut second) = (house.start(0), house.start(1));
     eventually("the first one leads", || leads(&first).then_some(()));
+    let (_, metrics) = first.get("/metrics");
+    let term = metrics.lines().find(|line| line.starts_with("tandem_storage_writer_term "));
+    assert_eq!(term, Some("tandem_storage_writer_term 1"), "0 is that of every new database");
     house.send(6);
     house.has_applied(&second, 6);
     assert!(!leads(&second), "it follows");

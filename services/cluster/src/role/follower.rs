@@ -34,7 +34,7 @@ use tandem_storage_writer::{
     FeedConfig, StartsAs, StorageWriter, has_database, init_copy, remove_database, restore_path,
 };
 use tandem_storage_writer_client::{Client, ClientConfig, LoggedFeed};
-use tokio::{runtime::Handle, task::spawn_blocking};
+use tokio::{net::TcpListener, runtime::Handle, task::spawn_blocking};
 use tracing::{error, info, warn};
 
 /// Time for which a follower without a database asks its leaders for genesis.
@@ -46,7 +46,7 @@ const OUTDATED: &str = "copy-is-outdated";
 /// Pause between two rounds of these questions.
 const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a process does with its copy.
+/// Use of a copy.
 struct Plan {
     /// Role that it calls leaders in.
     role: &'static str,
@@ -245,15 +245,7 @@ async fn start(
     }
     let public = match (http, &replica) {
         (Some((listener, client)), Some(replica)) => {
-            // The setup loaded here serves the precompile of `eth_call`.
-            spawn_blocking(load_trusted_setup);
-            let access = Access::new(&config.executor);
-            let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
-            let reads = replica.reads();
-            let router = http_router_of(reads, client, &access, &None, Methods::new(), &leaving);
-            let public = PublicReactor::start()?;
-            process.serve(public.serve(listener, router, leaving, stopping));
-            Some(public)
+            Some(serve_json_rpc(process, &config.executor, replica, listener, client)?)
         }
         _ => None,
     };
@@ -284,6 +276,24 @@ async fn start(
     });
     process.started();
     Ok(())
+}
+
+/// Serves JSON-RPC from a copy, on threads of its own.
+fn serve_json_rpc(
+    process: &mut Process,
+    config: &tandem_executor::Config,
+    replica: &Replica,
+    listener: TcpListener,
+    client: ClientInfo,
+) -> Result<PublicReactor, Error> {
+    // The setup loaded here serves the precompile of `eth_call`.
+    spawn_blocking(load_trusted_setup);
+    let access = Access::new(config);
+    let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
+    let router = http_router_of(replica.reads(), client, &access, &None, Methods::new(), &leaving);
+    let public = PublicReactor::start()?;
+    process.serve(public.serve(listener, router, leaving, stopping));
+    Ok(public)
 }
 
 /// Tells the next start to make a new copy. A database that `tandem init` made is left to the operator.

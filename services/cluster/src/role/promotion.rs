@@ -59,7 +59,8 @@ impl Candidate {
     pub fn wish(&self) -> Wish {
         let standing = *self.standing().borrow();
         let (takes_over, Term(known_term)) = match standing {
-            Standing::Leads(term) => (true, term),
+            // Term 0 is that of every new database. In a later one, a lease tells those of its holder.
+            Standing::Leads(term) => (true, term.max(Term(1))),
             Standing::Superseded(term) => (false, term),
             Standing::Follows => (self.may_take_over(), self.storage.known_term()),
         };
@@ -307,6 +308,36 @@ mod tests {
     use tandem_cluster_tests::Corpus;
     use tandem_storage_writer::{Config, Deps, StartsAs, init};
 
+    /// Returns a candidate without leaders and without a lease.
+    fn alone(storage: Arc<StorageWriter>) -> Candidate {
+        Candidate {
+            storage,
+            follower: None,
+            leaders: Vec::new(),
+            lag_blocks_max: 4,
+            started: Instant::now(),
+            lease: None,
+            fatal: CancellationToken::new(),
+        }
+    }
+
+    /// Otherwise a new database of the genesis could not be told from that of the chain.
+    #[test]
+    fn no_lease_is_held_in_the_term_of_a_new_database() {
+        let folder = tempfile::tempdir().unwrap();
+        init(&Corpus::demo().genesis(), folder.path(), |_| {}).unwrap();
+        let config = Config::with_small_limits(folder.path());
+        let storage = StorageWriter::start(config, Deps::default()).unwrap();
+        let candidate = alone(storage.clone());
+        let wish = candidate.wish();
+        assert_eq!((wish.takes_over, wish.begins, wish.known_term), (true, true, 1));
+        // The holder leads in that term, and another new database hears of it.
+        assert_eq!(candidate.lead(Term(1)), Ok(Term(1)));
+        assert_eq!(candidate.wish().known_term, 1);
+        assert!(!candidate.is_superseded());
+        storage.stop();
+    }
+
     #[test]
     fn a_follower_may_hear_of_a_new_holder_from_the_lease_first() {
         let folder = tempfile::tempdir().unwrap();
@@ -314,15 +345,7 @@ mod tests {
         let config =
             Config { starts_as: StartsAs::Follower, ..Config::with_small_limits(folder.path()) };
         let storage = StorageWriter::start(config, Deps::default()).unwrap();
-        let candidate = Candidate {
-            storage: storage.clone(),
-            follower: None,
-            leaders: Vec::new(),
-            lag_blocks_max: 4,
-            started: Instant::now(),
-            lease: None,
-            fatal: CancellationToken::new(),
-        };
+        let candidate = alone(storage.clone());
         let (sender, heard) = mpsc::channel();
         let hears = thread::spawn(move || sender.send(candidate.hear_holder(Term(2))));
         assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(Ok(Term(2))));

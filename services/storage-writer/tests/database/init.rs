@@ -131,7 +131,7 @@ fn a_follower_copy_is_called_what_it_is() {
     let error = write_and_init(&copy, &genesis(ALLOC)).unwrap_err();
     assert!(matches!(error, Error::IsCopy { have, .. } if have == made.genesis.hash), "{error}");
     assert!(error.to_string().contains("a follower's copy"), "{error}");
-    // Where no other leader is known, one of several storage-writers leads with what is no copy.
+    // One of several storage-writers leads with a database that is no copy, if no other leader is known.
     writer.stop();
     drop(writer);
     for (folder, standing) in [(&original, Standing::Leads(Term(0))), (&copy, Standing::Follows)] {

@@ -41,7 +41,7 @@ fn each_of_several_knows_the_others_and_which_one_it_is() {
     }
     takes_what_it_is_told("tx-pool", &variables(&external, "tx-pool"));
     assert_eq!(variables(&external, "follower")["TANDEM_LEADER"]["value"], URLS);
-    // Of the genesis, the first one alone makes a database.
+    // Number 0 alone makes a database of the genesis.
     let spec = set.spec();
     let genesis = list(&spec["initContainers"]).find(|it| it["name"] == "genesis").unwrap();
     assert!(list(&genesis["args"]).any(|it| it == "--replica=$(POD_NAME)"), "{genesis}");
