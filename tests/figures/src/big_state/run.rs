@@ -87,8 +87,9 @@ impl Tandem {
     }
 }
 
-/// Time in which a node looks at its database and publishes the counters; it does so every five seconds.
-const LOOK_TIME: Duration = Duration::from_secs(6);
+/// Time in which a node looks at its database and publishes the counters: it does so after five seconds, or
+/// after five more where a block came meanwhile.
+const LOOK_TIME: Duration = Duration::from_secs(11);
 
 /// Result of a replay.
 pub struct Replayed {
