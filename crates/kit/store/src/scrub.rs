@@ -56,7 +56,8 @@ const SCANS: [Scan; tables::ALL.len()] = [
 ];
 
 impl Store {
-    /// Checks the checksums of all files, including blocks that hold no records, such as filters.
+    /// Checks the checksums of all files, including blocks that hold no records, such as indices. The parts of
+    /// filters are checked where they are read: RocksDB does without a damaged one.
     /// Returns a description of the first fault. No process may have the database open, as files
     /// come and go while it is open.
     pub fn verify_checksums(path: &Path) -> Option<String> {
