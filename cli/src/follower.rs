@@ -3,11 +3,10 @@
 
 use crate::{
     node::{HttpArgs, client_info},
-    service::{GrpcArgs, ServiceArgs},
+    service::{GrpcArgs, ServiceArgs, called},
 };
 use std::{path::PathBuf, process::ExitCode};
 use tandem_cluster::role;
-use tandem_proto::feed_log::JETSTREAM;
 
 /// Options of `tandem follower`.
 #[derive(clap::Args)]
@@ -40,9 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     config.follower.snapshot = args.snapshot.or(config.follower.snapshot);
     let (http, grpc) = (args.http.address(), args.grpc.given());
     let leaders = args.leaders;
-    let calls: Vec<String> =
-        leaders.iter().filter(|leader| *leader != JETSTREAM).cloned().collect();
-    args.service.calling(calls).run(config, async move |process, config| {
+    args.service.calling(called(&leaders)).run(config, async move |process, config| {
         role::follower(process, config, http, grpc, &leaders, client_info()).await
     })
 }

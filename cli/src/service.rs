@@ -13,6 +13,7 @@ use std::{
 };
 use tandem_bus::{Bus, Options};
 use tandem_cluster::{Config, TlsConfig, role::Process};
+use tandem_proto::feed_log::JETSTREAM;
 use tokio::runtime::Handle;
 use tracing::info;
 
@@ -125,6 +126,11 @@ pub fn endpoint(given: Option<String>, port: u16, tls: &TlsConfig) -> String {
 /// Returns the URLs of storage-writers to call: the given ones, or the one of this machine.
 pub fn storage_writers(given: Vec<String>, tls: &TlsConfig) -> Vec<String> {
     if given.is_empty() { vec![endpoint(None, 9600, tls)] } else { given }
+}
+
+/// Returns the leaders that answer calls: all but the stream in NATS.
+pub fn called(leaders: &[String]) -> Vec<String> {
+    leaders.iter().filter(|leader| *leader != JETSTREAM).cloned().collect()
 }
 
 /// Address on which a service accepts calls.

@@ -1,9 +1,8 @@
 //! `tandem storage-writer`: runs the database in its own process.
 
-use crate::service::{GrpcArgs, ServiceArgs};
+use crate::service::{GrpcArgs, ServiceArgs, called};
 use std::{path::PathBuf, process::ExitCode};
 use tandem_cluster::role;
-use tandem_proto::feed_log::JETSTREAM;
 
 /// Options of `tandem storage-writer`.
 #[derive(clap::Args)]
@@ -36,8 +35,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let grpc = args.grpc.address(9600);
     let is_other = |url: &String| Some(url) != args.advertise.as_ref();
     let others: Vec<String> = args.leaders.into_iter().filter(is_other).collect();
-    let calls: Vec<String> = others.iter().filter(|url| *url != JETSTREAM).cloned().collect();
-    args.service.calling(calls).run(config, async move |process, config| {
+    args.service.calling(called(&others)).run(config, async move |process, config| {
         role::storage_writer(process, config, grpc, &others).await
     })
 }
