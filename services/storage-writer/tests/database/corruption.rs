@@ -266,8 +266,8 @@ fn damage_after_a_clean_stop_is_never_silent() {
     assert_eq!((mark.clean, mark.head), (true, *chain.last().unwrap()));
     assert_eq!(mark.base.number, mark.head.number - 3);
     let outcomes = damage_each(folder.path(), &chain, sample());
-    // Damage to a table is found, except in the parts of a filter: RocksDB checks them when it reads them, and does
-    // without a damaged one. They are a fiftieth of a table. Only files that hold nothing of the chain may be lost.
+    // Damage to a table is found in nearly all cases since filters are in parts, which RocksDB's check seems to leave
+    // out; that is not proven. One case of 55 was missed at most. Only files that hold nothing of the chain may be lost.
     let harmless = |kind: &str| !matches!(kind, "sst" | "blob" | "MANIFEST" | "CURRENT");
     let tables = || outcomes.iter().filter(|((kind, _), _)| *kind == "sst");
     let damaged: usize = tables().map(|(_, count)| count).sum();
