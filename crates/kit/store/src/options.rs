@@ -1,8 +1,8 @@
 //! Tuning of RocksDB.
 
 use rocksdb::{
-    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode,
-    DataBlockIndexType, Env, LogLevel, SliceTransform, statistics::StatsLevel,
+    BlockBasedIndexType, BlockBasedOptions, BlockBasedTablePinningTier, Cache, DBCompressionType,
+    DBRecoveryMode, DataBlockIndexType, Env, LogLevel, SliceTransform, statistics::StatsLevel,
 };
 use serde::{Deserialize, Serialize};
 
@@ -188,6 +188,28 @@ impl Tuning {
         }
         options
     }
+}
+
+/// Returns RocksDB's options for a look at a database's files.
+///
+/// RocksDB 11.8 reads a null pointer where a database has followed its logs (`track_and_verify_wals_in_manifest`), and
+/// is opened for reading by options that do not.
+pub(crate) fn for_reading() -> rocksdb::Options {
+    let mut options = rocksdb::Options::default();
+    options.set_track_and_verify_wals_in_manifest(true);
+    options
+}
+
+/// Returns RocksDB's options for a column family whose files are checked one after the other: opening a file
+/// reads all parts of its filter and of its index.
+pub(crate) fn for_checking() -> rocksdb::Options {
+    let mut table = BlockBasedOptions::default();
+    // A file's filter is found by the kind of filter.
+    table.set_bloom_filter(10.0, false);
+    table.set_partition_pinning_tier(BlockBasedTablePinningTier::All);
+    let mut options = rocksdb::Options::default();
+    options.set_block_based_table_factory(&table);
+    options
 }
 
 /// Returns how many files a database may keep open: half of what the process may, as sockets need the rest. A

@@ -1,7 +1,7 @@
 //! Check of everything that a database has on disk: all checksums, and all records.
 
 use crate::{
-    Result, Store, Table,
+    Result, Store, Table, options,
     store::{Backend, Db, family_of},
     tables::{
         self, AccessLists, AccountHistory, AccountTrie, Accounts, Bodies, Canonical, Code, Headers,
@@ -9,7 +9,7 @@ use crate::{
         StorageTrie, Transactions,
     },
 };
-use rocksdb::{AsRawPtr, DB, ReadOptions};
+use rocksdb::{AsRawPtr, ColumnFamilyDescriptor, DB, ReadOptions};
 use std::{
     ffi::{CStr, c_char},
     path::Path,
@@ -31,6 +31,9 @@ type Scan = fn(&Db, pace: &mut dyn FnMut(usize) -> bool) -> (u64, Option<String>
 
 /// Bytes after which a scan takes a new cursor. A cursor keeps the files that it reads from being removed.
 const CURSOR_BYTES_MAX: usize = 64 << 20;
+
+/// Number of files that stay open while all are checked.
+const FILES_OPEN: i32 = 64;
 
 /// Scans of all tables. Two of them were missing once.
 const SCANS: [Scan; tables::ALL.len()] = [
@@ -56,8 +59,7 @@ const SCANS: [Scan; tables::ALL.len()] = [
 ];
 
 impl Store {
-    /// Checks the checksums of all files, including blocks that hold no records, such as indices. The parts of
-    /// filters are checked where they are read: RocksDB does without a damaged one.
+    /// Checks the checksums of all files, including blocks that hold no records, such as filters and indices.
     /// Returns a description of the first fault. No process may have the database open, as files
     /// come and go while it is open.
     pub fn verify_checksums(path: &Path) -> Option<String> {
@@ -133,10 +135,13 @@ fn scan<T: Table>(db: &Db, pace: &mut dyn FnMut(usize) -> bool) -> (u64, Option<
 
 /// Makes RocksDB check every block of every file. Returns its message about the first fault.
 fn verify_files(path: &Path) -> Result<Option<String>> {
-    let options = rocksdb::Options::default();
-    let families = DB::list_cf(&options, path)?;
+    let mut options = options::for_reading();
+    // RocksDB opens each file anew to check it. Files that stay open besides would take memory.
+    options.set_max_open_files(FILES_OPEN);
+    let families = DB::list_cf(&options, path)?.into_iter();
+    let families = families.map(|name| ColumnFamilyDescriptor::new(name, options::for_checking()));
     // The library gives a raw pointer only for this type of handle, which reads the same files.
-    let db = DB::open_cf_for_read_only(&options, path, families, false)?;
+    let db = DB::open_cf_descriptors_read_only(&options, path, families, false)?;
     let mut error: *mut c_char = ptr::null_mut();
     // SAFETY: `db` is open until the end of this function, the read options until they are
     // destroyed here. `error` is a place for a pointer, as the call requires.

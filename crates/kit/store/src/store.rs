@@ -3,7 +3,7 @@ use crate::{
     batch::Writes,
     deep::DeepReads,
     memory::{Memory, MemoryBatch},
-    tables,
+    options, tables,
     tables::Meta,
 };
 use rocksdb::{
@@ -390,8 +390,8 @@ fn peek_schema(path: &Path, families: &[String]) -> Result<Option<u32>> {
     if !families.iter().any(|name| name == Meta::NAME) {
         return Ok(None);
     }
-    let options = rocksdb::Options::default();
-    let db = Db::open_cf_for_read_only(&options, path, ["default", Meta::NAME], false)?;
+    let names = ["default", Meta::NAME];
+    let db = Db::open_cf_for_read_only(&options::for_reading(), path, names, false)?;
     let Some(meta) = db.cf_handle(Meta::NAME) else { return Ok(None) };
     Ok(db.get_cf(meta, SCHEMA_KEY)?.as_deref().and_then(decode_schema))
 }

@@ -223,6 +223,34 @@ fn directories_that_are_not_ours_are_refused() {
     assert!(matches!(refused, Err(Error::NewerSchema { found: 6, supported: 5, .. })));
 }
 
+/// RocksDB 11.8 crashed where a database that had followed its logs was opened for reading without following them.
+#[test]
+fn a_newer_database_with_logs_that_it_followed_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let store = create(&path);
+    let mut batch = store.batch();
+    batch.put::<Meta>("schema_version", &6u32.to_be_bytes());
+    store.write(batch, Durability::Disk).unwrap();
+    drop(store);
+    let mut options = rocksdb::Options::default();
+    options.set_track_and_verify_wals_in_manifest(true);
+    options.create_missing_column_families(true);
+    let mut families = rocksdb::DB::list_cf(&options, &path).unwrap();
+    families.push("unknown".to_owned());
+    let newer = rocksdb::DB::open_cf(&options, &path, families).unwrap();
+    let [unknown, headers] = ["unknown", "headers"].map(|name| newer.cf_handle(name).unwrap());
+    newer.put_cf(&headers, "key", "value").unwrap();
+    newer.put_cf(&unknown, "key", "value").unwrap();
+    newer.flush_wal(true).unwrap();
+    // This closes a log that the other table still needs.
+    newer.flush_cf(&unknown).unwrap();
+    drop((unknown, headers));
+    drop(newer);
+    let refused = open(&path);
+    assert!(matches!(refused, Err(Error::NewerSchema { found: 6, .. })), "{refused:?}");
+}
+
 #[test]
 fn a_malformed_record_is_named() {
     on_both(|store| {
@@ -263,4 +291,39 @@ fn what_the_database_takes_up_is_counted() {
     assert!(read.cache_bytes > 0, "{read:?}");
     assert_eq!((read.background_errors, read.stalled.as_millis()), (0, 0));
     assert_eq!(Store::in_memory().usage().unwrap(), None);
+}
+
+/// The parts of filters and indices have checksums too. A database does without a damaged part of a filter, so only
+/// this check names it.
+#[test]
+fn the_check_of_checksums_finds_a_flipped_bit_everywhere_in_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let store = create(&path);
+    let mut batch = store.batch();
+    for n in 0..4000_u64 {
+        let key = tandem_primitives::keccak256(n.to_be_bytes());
+        batch.put::<Slots>((hash(1), key), U256::from(n));
+    }
+    store.write(batch, Durability::Disk).unwrap();
+    store.compact("slots", &mut |_| ()).unwrap();
+    drop(store);
+    assert_eq!(Store::verify_checksums(&path), None);
+    let tables = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+    let tables = tables.filter(|path| path.extension().is_some_and(|kind| kind == "sst"));
+    let table = tables.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
+    let whole = fs::read(&table).unwrap();
+    // Filter and index take up the end of the file.
+    let tail = (whole.len() - 12_000..whole.len()).step_by(149);
+    let missed: Vec<usize> = (0..whole.len())
+        .step_by(10_007)
+        .chain(tail)
+        .filter(|&place| {
+            let mut bytes = whole.clone();
+            bytes[place] ^= 0x10;
+            fs::write(&table, bytes).unwrap();
+            Store::verify_checksums(&path).is_none()
+        })
+        .collect();
+    assert!(missed.is_empty(), "of {} bytes: {missed:?}", whole.len());
 }

@@ -198,18 +198,20 @@ enum Mend {
     Yes,
 }
 
-/// Opens a database even if its log is incomplete, which is then reported.
-fn open(datadir: &Path) -> Result<Store, Error> {
-    let options = Options { verify_logs: false, ..Options::default() };
+/// Opens a database even if its log is incomplete, which is then reported. A check starts no compaction, which would
+/// replace a table whose filter is damaged before that is found.
+fn open(datadir: &Path, mend: Mend) -> Result<Store, Error> {
+    let auto_compaction = mend == Mend::Yes;
+    let options = Options { verify_logs: false, auto_compaction, ..Options::default() };
     Ok(Store::open(&database_path(datadir), &options)?)
 }
 
 /// Runs [`check`], and checks the files: every checksum, every record, and the acknowledged writes.
 fn check_all(datadir: &Path, mend: Mend) -> Result<Report, Error> {
     // Opened once before the files are read, so that they contain the log's records.
-    drop(open(datadir)?);
+    drop(open(datadir, Mend::No)?);
     let checksums = Store::verify_checksums(&database_path(datadir));
-    let store = &open(datadir)?;
+    let store = &open(datadir, mend)?;
     let mut report = check(&store.view(), (mend == Mend::Yes).then_some(store))?;
     if mend == Mend::Yes {
         store.flush()?;

@@ -113,9 +113,14 @@ enum Outcome {
 }
 
 /// Opens a database as an operator would. Panics when something is lost silently.
+///
+/// No compaction starts by itself, as it replaces a table whose filter alone is damaged, and then nothing is left to
+/// be found.
 fn outcome(datadir: &Path, chain: &[BlockId], case: &str) -> Outcome {
     let head = *chain.last().unwrap();
-    match StorageWriter::start(config(datadir), Deps::default()) {
+    let mut config = config(datadir);
+    config.store.auto_compaction = false;
+    match StorageWriter::start(config.clone(), Deps::default()) {
         Err(_) => return Outcome::Refused,
         Ok(writer) if writer.loss().is_some() => return Outcome::Reported,
         Ok(writer) => {
@@ -127,7 +132,7 @@ fn outcome(datadir: &Path, chain: &[BlockId], case: &str) -> Outcome {
         Ok(report) if report.is_clean() => {}
         _ => return Outcome::FoundByVerify,
     }
-    let writer = StorageWriter::start(config(datadir), Deps::default()).unwrap();
+    let writer = StorageWriter::start(config, Deps::default()).unwrap();
     for id in chain {
         let record = writer.block(BlockRef::Number(id.number)).unwrap();
         assert_eq!(record.unwrap().id, *id, "{case}: a block is lost without a word");
@@ -266,15 +271,10 @@ fn damage_after_a_clean_stop_is_never_silent() {
     assert_eq!((mark.clean, mark.head), (true, *chain.last().unwrap()));
     assert_eq!(mark.base.number, mark.head.number - 3);
     let outcomes = damage_each(folder.path(), &chain, sample());
-    // Damage to a table is found in nearly all cases since filters are in parts, which RocksDB's check seems to leave
-    // out; that is not proven. One case of 55 was missed at most. Only files that hold nothing of the chain may be lost.
+    // Damage to a table is always found. Only files that hold nothing of the chain may be lost.
     let harmless = |kind: &str| !matches!(kind, "sst" | "blob" | "MANIFEST" | "CURRENT");
-    let tables = || outcomes.iter().filter(|((kind, _), _)| *kind == "sst");
-    let damaged: usize = tables().map(|(_, count)| count).sum();
-    for ((kind, outcome), count) in &outcomes {
-        let in_filter = *kind == "sst" && *count <= 1 + damaged / 8;
-        let may_stay = in_filter || harmless(kind);
-        assert!(*outcome != Outcome::NothingLost || may_stay, "{kind}: {outcomes:?}");
+    for (kind, outcome) in outcomes.keys() {
+        assert!(*outcome != Outcome::NothingLost || harmless(kind), "{kind}: {outcomes:?}");
     }
 }
 
