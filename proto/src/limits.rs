@@ -120,6 +120,9 @@ pub const TRIE_NODES_MAX: usize = 1024;
 /// blobs with the proofs of their cells takes 8.5 MiB.
 pub const POOL_MESSAGE_BYTES_MAX: usize = 16 << 20;
 
+/// Maximum number of transactions in one call that adds them to the pool.
+pub const POOL_ADD_TRANSACTIONS_MAX: usize = 256;
+
 /// Maximum number of transactions in a page of those that pay a block best.
 pub const POOL_PAGE_TRANSACTIONS_MAX: usize = 4096;
 

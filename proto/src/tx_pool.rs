@@ -102,11 +102,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Future answer to a call.
 pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
+/// Future answer for each of the transactions to add.
+pub type Added = Pin<Box<dyn Future<Output = Vec<Result<B256>>> + Send>>;
+
 /// Calls of tx-pool. They belong in async code.
 pub trait TxPoolApi: Send + Sync + 'static {
-    /// Adds a transaction of a user of this node, in its network form: with blobs, if it has any.
-    /// Returns its hash.
-    fn add(&self, raw: Bytes) -> Pending<B256>;
+    /// Adds transactions of users of this node, in their network form: with blobs, if they have any. Returns the
+    /// hash of each, or why it is not in the pool, in the order of the transactions.
+    fn add(&self, raw: Vec<Bytes>) -> Added;
 
     /// Returns a transaction, `None` if the pool does not hold it.
     fn get(&self, hash: B256) -> Pending<Option<PooledTransaction>>;

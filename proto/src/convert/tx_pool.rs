@@ -9,13 +9,14 @@ use super::{
 };
 use crate::{
     limits::{
-        ARRIVALS_MAX, POOL_MESSAGE_BYTES_MAX, POOL_PAGE_BYTES, POOL_PAGE_TRANSACTIONS_MAX,
-        REFUSAL_KIND_BYTES_MAX,
+        ARRIVALS_MAX, POOL_ADD_TRANSACTIONS_MAX, POOL_MESSAGE_BYTES_MAX, POOL_PAGE_BYTES,
+        POOL_PAGE_TRANSACTIONS_MAX, REFUSAL_KIND_BYTES_MAX,
     },
     tx_pool::{Arrivals, BestPage, BestQuery, Content, Counts, Error, PooledTransaction},
     wire::tx_pool::v1::{self, error as error_wire},
 };
 use bytes::Bytes;
+use prost::Message as _;
 use std::{time::Duration, vec};
 use tandem_primitives::{Address, B256, Bytes as Raw};
 use tonic::{Code, Status};
@@ -88,30 +89,73 @@ fn transactions(
     Ok(transactions)
 }
 
-impl From<Raw> for v1::AddRequest {
-    fn from(raw: Raw) -> Self {
-        Self { raw: raw.0 }
+impl From<&[Raw]> for v1::AddRequest {
+    fn from(transactions: &[Raw]) -> Self {
+        let raw = match transactions {
+            [raw] => raw.0.clone(),
+            _ => transactions.concat().into(),
+        };
+        Self { sizes: transactions.iter().map(|raw| size(raw.len())).collect(), raw }
     }
 }
 
-impl From<v1::AddRequest> for Raw {
+impl TryFrom<v1::AddRequest> for Vec<Raw> {
+    type Error = ConvertError;
+
     /// Takes any bytes: what is no transaction is refused as such.
-    fn from(wire: v1::AddRequest) -> Self {
-        wire.raw.into()
+    fn try_from(wire: v1::AddRequest) -> Result<Self, ConvertError> {
+        at_most(POOL_ADD_TRANSACTIONS_MAX, wire.sizes.len()).at("add.sizes")?;
+        length(total(&wire.sizes), wire.raw.len()).at("add.raw")?;
+        let mut rest = wire.raw;
+        // The lengths add up to the number of bytes.
+        Ok(wire.sizes.iter().map(|&size| Raw::from(rest.split_to(size as usize))).collect())
     }
 }
 
-impl From<B256> for v1::AddResponse {
-    fn from(hash: B256) -> Self {
-        Self { hash: hash_bytes(hash) }
+/// Hash of each added transaction, or why it was not added.
+type Outcomes = Vec<Result<B256, Error>>;
+
+impl From<Outcomes> for v1::AddResponse {
+    fn from(outcomes: Outcomes) -> Self {
+        let mut errors = Vec::new();
+        let error_sizes = outcomes.iter().map(|outcome| match outcome {
+            Ok(_) => 0,
+            Err(error) => {
+                let error = v1::Error::from(error).encode_to_vec();
+                errors.extend_from_slice(&error);
+                size(error.len())
+            }
+        });
+        let error_sizes = error_sizes.collect();
+        let hashes = outcomes.into_iter().flatten().flat_map(|hash| hash.0);
+        Self { error_sizes, errors: errors.into(), hashes: hashes.collect() }
     }
 }
 
-impl TryFrom<v1::AddResponse> for B256 {
+impl TryFrom<v1::AddResponse> for Outcomes {
     type Error = ConvertError;
 
     fn try_from(wire: v1::AddResponse) -> Result<Self, ConvertError> {
-        hash(&wire.hash).at("add.hash")
+        at_most(POOL_ADD_TRANSACTIONS_MAX, wire.error_sizes.len()).at("add.error_sizes")?;
+        length(total(&wire.error_sizes), wire.errors.len()).at("add.errors")?;
+        let hashes = items::<32>(&wire.hashes).at("add.hashes")?;
+        let added = wire.error_sizes.iter().filter(|&&size| size == 0).count();
+        count(added as u64, hashes.len()).at("add.hashes")?;
+        let (mut rest, mut hashes) = (wire.errors, hashes.iter());
+        let mut outcomes = Vec::with_capacity(wire.error_sizes.len());
+        for &size in &wire.error_sizes {
+            // An error is never empty, as it has a kind. There is a hash for each other transaction.
+            if size == 0 {
+                outcomes.extend(hashes.next().map(|hash| Ok(B256::from(hash))));
+                continue;
+            }
+            let error = v1::Error::decode(rest.split_to(size as usize));
+            let error = error.map_err(|_| ConvertError::from(Reason::Malformed));
+            let error =
+                error.and_then(Error::try_from).at_index(outcomes.len()).at("add.errors")?;
+            outcomes.push(Err(error));
+        }
+        Ok(outcomes)
     }
 }
 

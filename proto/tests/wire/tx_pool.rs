@@ -44,17 +44,22 @@ fn error() -> impl Strategy<Value = Error> {
     ]
 }
 
+fn outcome() -> impl Strategy<Value = Result<B256, Error>> {
+    let hash = any::<[u8; 32]>().prop_map(B256::from);
+    prop_oneof![hash.prop_map(Ok), error().prop_map(Err)]
+}
+
 proptest! {
     #[test]
     fn calls_and_answers_survive(
         list in vec(transaction(), 0..5), queued in vec(transaction(), 0..5), query in query(),
         found in option::of(transaction()), hash in any::<[u8; 32]>(), sender in any::<[u8; 20]>(),
-        numbers in any::<[u64; 3]>(), is_last: bool,
+        numbers in any::<[u64; 3]>(), is_last: bool, outcomes in vec(outcome(), 0..9),
     ) {
         let (hash, sender) = (B256::from(hash), Address::from(sender));
-        let raw = Raw::copy_from_slice(hash.as_slice());
-        prop_assert_eq!(Raw::from(v1::AddRequest::from(raw.clone())), raw);
-        prop_assert_eq!(through::<v1::AddResponse, _>(hash), hash);
+        let raw: Vec<Raw> = list.iter().chain(&queued).map(|it| it.raw.clone()).collect();
+        prop_assert_eq!(Vec::<Raw>::try_from(v1::AddRequest::from(&raw[..])).unwrap(), raw);
+        prop_assert_eq!(through::<v1::AddResponse, _>(outcomes.clone()), outcomes);
         prop_assert_eq!(through::<v1::GetRequest, _>(hash), hash);
         prop_assert_eq!(through::<v1::GetResponse, _>(found.clone()), found);
         prop_assert_eq!(through::<v1::GetNextNonceRequest, _>(sender), sender);
@@ -149,6 +154,11 @@ fn malformed_messages_name_the_field() {
         refused::<_, Option<PooledTransaction>>(v1::GetResponse { transaction })
     };
     let short = |length| Bytes::from(vec![0; length]);
+    let adding = |sizes, bytes| refused::<_, Vec<Raw>>(v1::AddRequest { sizes, raw: short(bytes) });
+    let added = |error_sizes, error_bytes, hash_bytes| {
+        let (errors, hashes) = (short(error_bytes), short(hash_bytes));
+        refused::<_, Vec<Result<B256, Error>>>(v1::AddResponse { error_sizes, errors, hashes })
+    };
     let expect = [
         (
             page(|it| it.hashes = vec![0; 31].into()),
@@ -189,10 +199,14 @@ fn malformed_messages_name_the_field() {
             query(|it| it.blob_fee = vec![0; 17].into()),
             "list_best.blob_fee: expected 16 bytes, got 17",
         ),
-        (
-            refused::<_, B256>(v1::AddResponse { hash: short(31) }),
-            "add.hash: expected 32 bytes, got 31",
-        ),
+        (adding(vec![0; 257], 0), "add.sizes: 257 are more than 256"),
+        (adding(vec![1, 2], 4), "add.raw: expected 3 bytes, got 4"),
+        (added(vec![0; 257], 0, 0), "add.error_sizes: 257 are more than 256"),
+        (added(vec![2], 1, 0), "add.errors: expected 2 bytes, got 1"),
+        (added(vec![0], 0, 31), "add.hashes: 31 bytes are not a multiple of 32"),
+        (added(vec![0], 0, 0), "add.hashes: expected 1 items, got 0"),
+        (added(vec![], 0, 32), "add.hashes: expected 0 items, got 1"),
+        (added(vec![0, 1], 1, 32), "add.errors[1]: is not a message of its kind"),
         (
             refused::<_, B256>(v1::GetRequest { hash: short(33) }),
             "get.hash: expected 32 bytes, got 33",

@@ -25,7 +25,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tandem_actor::{Running, take_lowest_priority};
+use tandem_actor::{Running, take_idle_priority};
 use tandem_discv4::{NodeKey, PublicKey};
 use tandem_eth_wire::{eth::Version, snap};
 use tandem_proto::{
@@ -84,7 +84,7 @@ impl PeerSessions {
             .enable_time()
             .max_blocking_threads(config.answer_threads.max(1))
             .thread_name("peer-answers")
-            .on_thread_start(take_lowest_priority)
+            .on_thread_start(take_idle_priority)
             .build()?;
         let bind = |address| async move { TcpListener::bind(address).await };
         let mut listener = None;

@@ -3,7 +3,7 @@
 //! caller needs the record. Tries are rebuilt at once, as the flat state has all that they say.
 //!
 //! A pass has a part for each shard of the state and for each table. The database notes which part is
-//! next, so a restart repeats one part at most. The thread has the lowest priority, reads no faster than
+//! next, so a restart repeats one part at most. The thread has the class idle, reads no faster than
 //! the settings say, and leaves the block cache as it is.
 
 use crate::{
@@ -19,7 +19,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use tandem_actor::{Running, take_lowest_priority};
+use tandem_actor::{Running, take_idle_priority};
 use tandem_primitives::Shard;
 use tandem_store::{Durability, Store};
 use tracing::{error, info, warn};
@@ -103,7 +103,7 @@ struct Work {
 
 impl Work {
     fn run(self) {
-        take_lowest_priority();
+        take_idle_priority();
         // A process that ends soon writes nothing.
         let has_rest = self.shared.config.scrub.rest_seconds > 0;
         let mut pause = if has_rest { LATER } else { Duration::ZERO };

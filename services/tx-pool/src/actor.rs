@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_actor::{Inbox, Received, take_lowest_priority};
+use tandem_actor::{Inbox, Received, take_idle_priority};
 use tandem_admission::{Market, Refused, SenderAccount};
 use tandem_primitives::{Address, B256, Bytes};
 use tracing::{debug, info, warn};
@@ -105,7 +105,7 @@ impl Actor {
 
     /// Runs until it is told to stop, or no sender is left.
     pub fn run(mut self, inbox: &Inbox<Message>) {
-        take_lowest_priority();
+        take_idle_priority();
         if !self.again.is_empty() {
             info!(transactions = self.again.len(), "transactions of the journal are added again");
         }

@@ -1,9 +1,10 @@
 //! Checks that need no lock on the pool: decoding, rules, signature, verdict on blobs.
 //!
-//! Few threads of the lowest priority take transactions from two bounded queues, one for this node's
+//! Few threads of the class idle take transactions from two bounded queues, one for this node's
 //! users, which goes first, and one for peers. A thread waits for the verdict on a transaction's
 //! blobs, which blob-validator's own threads find. Then it hands the transaction to the actor, and
-//! waits while that one's mailbox is full.
+//! waits while that one's mailbox is full. It takes several that wait together, whose senders it reads in one
+//! call.
 //!
 //! **Overload.** What finds its queue full is refused at once. The bytes of a queued transaction count
 //! until it is judged. A transaction that the pool holds is found by its hash, before it is decoded.
@@ -19,8 +20,10 @@ use crate::{
     service::Shared,
 };
 use ::metrics::counter;
+use alloy_consensus::TxType;
 use crossbeam_channel::{Receiver, bounded, select};
 use std::{
+    collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     sync::{
         Arc,
@@ -28,10 +31,10 @@ use std::{
     },
     time::Duration,
 };
-use tandem_actor::{Mailbox, Queued, SendError, ThreadSender, take_lowest_priority, thread_queue};
+use tandem_actor::{Mailbox, Queued, SendError, ThreadSender, take_idle_priority, thread_queue};
 use tandem_admission::{Submitted, check, check_account, decode, pooled_hash};
 use tandem_chain::{Fork, Sidecar};
-use tandem_primitives::{B256, Bytes};
+use tandem_primitives::{Address, B256, Bytes};
 use tandem_proto::{
     blob_validator::{Bundle, Form, Rule, Verdict},
     peer_sessions::{Misconduct, TransactionPeer},
@@ -42,6 +45,9 @@ use tracing::debug;
 
 /// Maximum waiting time of a transaction for the verdict on its blobs.
 const VERDICT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Maximum number of transactions whose senders' accounts are read in one call.
+const GROUP_MAX: usize = 32;
 
 /// Way of an answer to a user.
 pub(crate) type Reply = oneshot::Sender<Result<B256, Error>>;
@@ -198,6 +204,14 @@ pub(crate) struct Worker {
     stopping: CancellationToken,
 }
 
+/// Transaction that passed the checks for which nothing is read.
+enum Begun {
+    /// Transaction that the pool holds. Perhaps only its blobs were missing.
+    Known(Arc<Pooled>, Submitted),
+    /// Transaction that is new, with its sender and the hash of the head by whose rules it was checked.
+    New(Submitted, Address, B256),
+}
+
 /// Transaction that passed all checks but those of the pool.
 struct Checked {
     tx: Arc<Pooled>,
@@ -223,13 +237,13 @@ impl Worker {
     /// Runs until the service stops, which is when the other end of `ended` is dropped: a waiting
     /// thread ends at once.
     pub fn run(self, queues: &Queues, ended: &Receiver<Infallible>) {
-        take_lowest_priority();
+        take_idle_priority();
         while !self.stopping.is_cancelled() {
             self.take_locals(queues);
             select! {
                 recv(ended) -> _ => return,
                 recv(queues.locals) -> job => match job {
-                    Ok(job) => self.local(job),
+                    Ok(job) => self.locals(job, queues),
                     Err(_) => return,
                 },
                 recv(queues.peers) -> job => match job {
@@ -242,14 +256,30 @@ impl Worker {
 
     fn take_locals(&self, queues: &Queues) {
         while let Ok(job) = queues.locals.try_recv() {
-            self.local(job);
+            self.locals(job, queues);
         }
     }
 
-    fn local(&self, job: Queued<Job<Local>>) {
-        let Job { what: (raw, origin), _place } = job.take();
-        let (hash, source) = (pooled_hash(&raw), origin.name());
-        match self.check(&raw, hash, true) {
+    /// Checks a transaction of this node, and those that wait behind it. One with blobs is the last, as it may wait
+    /// for long.
+    fn locals(&self, first: Queued<Job<Local>>, queues: &Queues) {
+        let mut jobs = vec![first.take()];
+        while jobs.len() < GROUP_MAX && jobs.last().is_some_and(|job| !has_blobs(&job.what.0)) {
+            let Ok(job) = queues.locals.try_recv() else { break };
+            jobs.push(job.take());
+        }
+        let hashes: Vec<_> = jobs.iter().map(|job| pooled_hash(&job.what.0)).collect();
+        let begun = self.begin_all(jobs.iter().map(|job| &job.what.0).zip(&hashes));
+        for ((Job { what: (raw, origin), _place }, hash), begun) in
+            jobs.into_iter().zip(hashes).zip(begun)
+        {
+            self.local(raw, origin, hash, begun);
+        }
+    }
+
+    fn local(&self, raw: Bytes, origin: Origin, hash: Option<B256>, begun: Result<Begun, Error>) {
+        let source = origin.name();
+        match begun.and_then(|begun| self.finish(begun, true)) {
             Ok(Checked { is_known: false, tx }) => {
                 let insert = Insert { tx, network: Some(raw), origin };
                 // The service ends if the actor does.
@@ -285,12 +315,18 @@ impl Worker {
         let has = hashes.iter().copied().flatten().collect();
         self.shared.tell_peers(News::Has(peer.id(), has));
         let mut judged = Vec::with_capacity(transactions.len());
-        for (raw, hash) in transactions.into_iter().zip(hashes) {
+        let mut begun = Vec::new().into_iter();
+        for (index, &hash) in hashes.iter().enumerate() {
             self.take_locals(queues);
             if self.stopping.is_cancelled() {
                 return;
             }
-            let error = match self.check(&raw, hash, false) {
+            if index % GROUP_MAX == 0 {
+                let group = transactions[index..].iter().zip(&hashes[index..]).take(GROUP_MAX);
+                begun = self.begin_all(group).into_iter();
+            }
+            let Some(begun) = begun.next() else { break };
+            let error = match begun.and_then(|begun| self.finish(begun, false)) {
                 Ok(Checked { is_known: true, .. }) => None,
                 Ok(Checked { tx, .. }) => {
                     let insert = Insert { tx, network: None, origin: Origin::Peer };
@@ -319,8 +355,28 @@ impl Worker {
         self.shared.tell_peers(News::Judged(peer.id(), judged));
     }
 
-    /// Checks a transaction of a user of this node or of a peer.
-    fn check(&self, raw: &Bytes, hash: Option<B256>, is_local: bool) -> Result<Checked, Error> {
+    /// Begins to check transactions, and reads the accounts of their senders together.
+    fn begin_all<'a>(
+        &self,
+        transactions: impl Iterator<Item = (&'a Bytes, &'a Option<B256>)>,
+    ) -> Vec<Result<Begun, Error>> {
+        let begun: Vec<_> = transactions.map(|(raw, hash)| self.begin(raw, *hash)).collect();
+        let mut senders = BTreeMap::<B256, BTreeSet<Address>>::new();
+        for begun in &begun {
+            if let Ok(Begun::New(_, sender, head)) = begun {
+                senders.entry(*head).or_default().insert(*sender);
+            }
+        }
+        for (head, senders) in senders {
+            let senders: Vec<_> = senders.into_iter().collect();
+            // The chain remembers them. An error comes again with each transaction.
+            let _ = self.shared.chain.accounts(head, &senders);
+        }
+        begun
+    }
+
+    /// Checks what a transaction says of itself.
+    fn begin(&self, raw: &Bytes, hash: Option<B256>) -> Result<Begun, Error> {
         let (shared, chain) = (&self.shared, &self.shared.chain);
         let head = chain.head()?;
         if head.id != shared.head().id {
@@ -333,10 +389,20 @@ impl Worker {
         let submitted = decode(raw).map_err(tandem_admission::Refused::from)?;
         let known = shared.pool.lock().get(&submitted.hash()).cloned();
         if let Some(known) = known {
-            return self.check_known(known, submitted);
+            return Ok(Begun::Known(known, submitted));
         }
         let sender = check(chain.spec(), &head.header, &submitted, shared.tip_min)?;
-        let account = chain.account(head.id.hash, sender)?;
+        Ok(Begun::New(submitted, sender, head.id.hash))
+    }
+
+    /// Checks a transaction of a user of this node or of a peer against the chain and the pool.
+    fn finish(&self, begun: Begun, is_local: bool) -> Result<Checked, Error> {
+        let (submitted, sender, head) = match begun {
+            Begun::Known(known, submitted) => return self.check_known(known, submitted),
+            Begun::New(submitted, sender, head) => (submitted, sender, head),
+        };
+        let shared = &self.shared;
+        let account = shared.chain.account(head, sender)?;
         check_account(&submitted.transaction, &account)?;
         let tx = Arc::new(Pooled::new(&submitted, sender));
         // The actor decides whether a transaction is kept for which there is no room now.
@@ -408,6 +474,11 @@ impl Shared {
             },
         }
     }
+}
+
+/// Returns whether a transaction in its network form has the type of those with blobs.
+fn has_blobs(raw: &Bytes) -> bool {
+    raw.first() == Some(&(TxType::Eip4844 as u8))
 }
 
 /// Counts a transaction by its source and what became of it.

@@ -23,7 +23,7 @@
 //!   full is told so; a peer's transactions are dropped. A peer that sends wrong blobs, or something
 //!   else than it announced, loses its session.
 //! * **Threads.** `tx-pool` alone changes the pool and writes the journal; `tx-intake-N` check;
-//!   `tx-pool-peers` talks with peers. All have the lowest priority.
+//!   `tx-pool-peers` talks with peers. All have the class idle.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]

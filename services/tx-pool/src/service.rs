@@ -33,7 +33,8 @@ use tandem_proto::{
     event::CHAIN_HEAD,
     limits::BLOBS_PER_BUNDLE_MAX,
     tx_pool::{
-        Arrivals, BestPage, BestQuery, Content, Counts, Pending, PooledTransaction, TxPoolApi,
+        Added, Arrivals, BestPage, BestQuery, Content, Counts, Pending, PooledTransaction,
+        TxPoolApi,
     },
 };
 use tokio::{runtime, sync::oneshot};
@@ -201,12 +202,22 @@ fn described(tx: &Pooled) -> PooledTransaction {
 }
 
 impl TxPoolApi for TxPool {
-    fn add(&self, raw: Bytes) -> Pending<B256> {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.intake.submit(raw, Origin::Local(reply));
+    fn add(&self, raw: Vec<Bytes>) -> Added {
+        let submit = |raw| {
+            let (reply, answer) = oneshot::channel();
+            self.intake.submit(raw, Origin::Local(reply)).map(|()| answer)
+        };
+        let submitted: Vec<_> = raw.into_iter().map(submit).collect();
         Box::pin(async move {
-            sent?;
-            Ok(answer.await.unwrap_or(Err(Error::Stopping))?)
+            let mut added = Vec::with_capacity(submitted.len());
+            for submitted in submitted {
+                let hash = match submitted {
+                    Ok(answer) => answer.await.unwrap_or(Err(Error::Stopping)),
+                    Err(error) => Err(error),
+                };
+                added.push(hash.map_err(Into::into));
+            }
+            added
         })
     }
 

@@ -13,7 +13,7 @@ use tandem_primitives::{Address, B256, Bytes};
 use tandem_proto::{
     limits::{POOL_MESSAGE_BYTES_MAX, POOL_PAGE_BYTES},
     tx_pool::{
-        Arrivals, BestPage, BestQuery, Content, Counts, Error, Pending, PooledTransaction,
+        Added, Arrivals, BestPage, BestQuery, Content, Counts, Error, Pending, PooledTransaction,
         TxPoolApi,
     },
     wire::tx_pool::v1::{self, tx_pool_client::TxPoolClient},
@@ -62,9 +62,14 @@ fn answer<T: Send + 'static>(answer: Result<T, Error>) -> Pending<T> {
 }
 
 impl TxPoolApi for Fixed {
-    fn add(&self, raw: Bytes) -> Pending<B256> {
-        self.note(format!("add {}", raw.len()));
-        answer(self.verdict.clone().map_or(Ok(B256::repeat_byte(1)), Err))
+    fn add(&self, raw: Vec<Bytes>) -> Added {
+        let add = |raw: &Bytes| {
+            self.note(format!("add {}", raw.len()));
+            // A verdict is on transactions of odd length.
+            let verdict = self.verdict.clone().filter(|_| raw.len() % 2 == 1);
+            verdict.map_or(Ok(B256::with_last_byte(raw.len() as u8)), Err)
+        };
+        Box::pin(ready(raw.iter().map(add).collect()))
     }
 
     fn get(&self, hash: B256) -> Pending<Option<PooledTransaction>> {
@@ -176,7 +181,6 @@ fn every_call_is_answered_as_by_the_pool_itself() {
     for after in [None, Some(0), Some(1), Some(2)] {
         same(&runtime, &client, &pool, |it| it.arrivals(after));
     }
-    same(&runtime, &client, &pool, |it| it.add(Bytes::from(vec![3; 9 << 20])));
     let query = BestQuery {
         base_fee: u128::MAX,
         blob_fee: Some(5),
@@ -189,7 +193,7 @@ fn every_call_is_answered_as_by_the_pool_itself() {
         same(&runtime, &client, &pool, |it| it.best(BestQuery { skip, ..query }));
     }
     let asked = pool.asked.lock().unwrap().clone();
-    assert!(asked.chunks(2).all(|pair| pair[0] == pair[1]) && asked.len() == 6, "{asked:?}");
+    assert!(asked.chunks(2).all(|pair| pair[0] == pair[1]) && asked.len() == 4, "{asked:?}");
     offered.end();
 }
 
@@ -205,9 +209,32 @@ fn a_refusal_keeps_its_reason_and_an_overload_its_pause() {
         let pool = Arc::new(Fixed { verdict: Some(error.clone()), ..Fixed::default() });
         let offered = offer(pool, anywhere());
         let client = connect(&runtime, &offered.url(), usize::MAX);
-        assert_eq!(runtime.block_on(client.add(Bytes::new())), Err(error));
+        let transactions = [1, 2, 3, 4].map(|length| Bytes::from(vec![0; length])).to_vec();
+        let hash = |length| Ok(B256::with_last_byte(length));
+        let expected = vec![Err(error.clone()), hash(2), Err(error), hash(4)];
+        assert_eq!(runtime.block_on(client.add(transactions)), expected);
         offered.end();
     }
+}
+
+#[test]
+fn many_or_large_transactions_go_in_several_messages_and_one_beyond_the_limit_fails_alone() {
+    let runtime = Runtime::new().unwrap();
+    let pool = Arc::<Fixed>::default();
+    let offered = offer(pool.clone(), anywhere());
+    let client = connect(&runtime, &offered.url(), usize::MAX);
+    let lengths = [vec![9 << 20; 3], vec![7; 600], vec![POOL_MESSAGE_BYTES_MAX, 5]].concat();
+    let transactions = lengths.iter().map(|&length| Bytes::from(vec![3; length])).collect();
+    let added = runtime.block_on(client.add(transactions));
+    let (last, rest) = added.split_last().unwrap();
+    let (beyond, rest) = rest.split_last().unwrap();
+    assert!(matches!(beyond, Err(Error::Unavailable(_))), "{beyond:?}");
+    assert_eq!(*last, Ok(B256::with_last_byte(5)));
+    let hash = |length: &usize| Ok(B256::with_last_byte(*length as u8));
+    assert_eq!(rest, lengths[..603].iter().map(hash).collect::<Vec<_>>());
+    assert_eq!(pool.asked.lock().unwrap().len(), 604);
+    assert_eq!(runtime.block_on(client.add(Vec::new())), []);
+    offered.end();
 }
 
 #[test]
@@ -238,7 +265,8 @@ fn without_a_connection_calls_fail_at_once_until_there_is_the_next() {
     wait("the loss", || !client.is_connected());
     let gone = Error::Unavailable("no connection to it".to_owned());
     assert_eq!(gone.to_string(), "tx-pool is not available: no connection to it");
-    assert_eq!(runtime.block_on(client.add(Bytes::new())), Err(gone.clone()));
+    let added = runtime.block_on(client.add(vec![Bytes::new(); 2]));
+    assert_eq!(added, vec![Err(gone.clone()); 2]);
     assert_eq!(runtime.block_on(client.counts()), Err(gone.clone()));
     assert_eq!(runtime.block_on(client.content(None)), Err(gone.clone()));
     assert_eq!(runtime.block_on(client.note_sync(true)), Err(gone));
@@ -282,8 +310,12 @@ fn malformed_and_oversized_requests_are_refused_with_a_reason() {
         let got = refusal(calls.list_content(v1::ListContentRequest { sender })).await;
         assert_eq!(got, invalid("list_content.sender: expected 20 bytes, got 19"));
         let raw = vec![0; POOL_MESSAGE_BYTES_MAX].into();
-        let got = refusal(calls.add(v1::AddRequest { raw })).await;
+        let sizes = vec![POOL_MESSAGE_BYTES_MAX as u32];
+        let got = refusal(calls.add(v1::AddRequest { sizes, raw })).await;
         assert_eq!(got.0, Code::OutOfRange, "{got:?}");
+        let many = v1::AddRequest { sizes: vec![0; 257], ..Default::default() };
+        let got = refusal(calls.add(many)).await;
+        assert_eq!(got, invalid("add.sizes: 257 are more than 256"));
     });
     offered.end();
 }

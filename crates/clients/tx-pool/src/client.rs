@@ -9,10 +9,10 @@ use tandem_primitives::{Address, B256, Bytes};
 use tandem_proto::{
     access::TX_POOL,
     convert::ERROR_METADATA,
-    limits::POOL_MESSAGE_BYTES_MAX,
+    limits::{POOL_ADD_TRANSACTIONS_MAX, POOL_MESSAGE_BYTES_MAX},
     tx_pool::{
-        Arrivals, BestPage, BestQuery, Content, Counts, Error, Pending, PooledTransaction, Result,
-        TxPoolApi,
+        Added, Arrivals, BestPage, BestQuery, Content, Counts, Error, Pending, PooledTransaction,
+        Result, TxPoolApi,
     },
     wire::tx_pool::v1::{self, tx_pool_client::TxPoolClient, tx_pool_server::SERVICE_NAME},
 };
@@ -31,6 +31,9 @@ const SERVER: ServerDescription = ServerDescription {
     lost: names::CONNECTIONS_LOST,
     stream_window: 2 << 20,
 };
+
+/// Bytes of transactions after which the next ones go into a message of their own.
+const POOL_ADD_BYTES_MAX: usize = POOL_MESSAGE_BYTES_MAX - (64 << 10);
 
 /// Settings of a [`Client`]. All times are in milliseconds.
 #[derive(Clone, Debug)]
@@ -128,6 +131,21 @@ impl Shared {
         })
     }
 
+    /// Adds transactions that fit into one message.
+    async fn add(&self, raw: &[Bytes]) -> Result<Vec<Result<B256>>> {
+        let request = v1::AddRequest::from(raw);
+        let answer = self.call(self.config.add_ms_max, |mut calls| {
+            let request = request.clone();
+            async move { calls.add(request).await }
+        });
+        let outcomes = Vec::try_from(answer.await?.into_inner())?;
+        if outcomes.len() != raw.len() {
+            let text = format!("it answered {} of {} transactions", outcomes.len(), raw.len());
+            return Err(unavailable(&text));
+        }
+        Ok(outcomes)
+    }
+
     async fn content(&self, sender: Option<Address>) -> Result<Content> {
         let _turn = self.content.acquire().await.map_err(|_| unavailable("it is stopping"))?;
         let opened = self.call(self.config.answer_ms_max, |mut calls| async move {
@@ -149,6 +167,22 @@ impl Shared {
     }
 }
 
+/// Divides transactions into parts that fit into one message each, if a transaction does.
+fn parts(raw: &[Bytes]) -> impl Iterator<Item = &[Bytes]> {
+    let mut rest = raw;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |raw: &&Bytes| {
+            bytes += raw.len();
+            bytes <= POOL_ADD_BYTES_MAX
+        };
+        let count = rest.iter().take(POOL_ADD_TRANSACTIONS_MAX).take_while(fits).count();
+        let (part, after) = rest.split_at_checked(count.max(1))?;
+        rest = after;
+        Some(part)
+    })
+}
+
 fn calls(channel: Channel) -> Calls {
     TxPoolClient::new(channel)
         .max_decoding_message_size(POOL_MESSAGE_BYTES_MAX)
@@ -160,14 +194,15 @@ fn unavailable(reason: &str) -> Error {
 }
 
 impl TxPoolApi for Client {
-    fn add(&self, raw: Bytes) -> Pending<B256> {
+    fn add(&self, raw: Vec<Bytes>) -> Added {
         let shared = self.shared.clone();
         Box::pin(async move {
-            let answer = shared.call(shared.config.add_ms_max, |mut calls| {
-                let request = v1::AddRequest::from(raw.clone());
-                async move { calls.add(request).await }
-            });
-            Ok(answer.await?.into_inner().try_into()?)
+            let mut added = Vec::with_capacity(raw.len());
+            for part in parts(&raw) {
+                let outcomes = shared.add(part).await;
+                added.extend(outcomes.unwrap_or_else(|error| vec![Err(error); part.len()]));
+            }
+            added
         })
     }
 

@@ -279,6 +279,23 @@ pub fn take_lowest_priority() {
     lower_priority(LOWEST_NICENESS);
 }
 
+/// Gives the calling thread the class `SCHED_IDLE` (sched(7)), for good, for what strangers send. To a thread that
+/// wakes up, a processor that runs threads of this class alone is free. It may wait for one with a thread of the
+/// lowest niceness. Between threads of other classes, such a thread gets a three hundredth of a busy processor.
+/// Elsewhere than on Linux, or where the class is refused, it is the lowest priority.
+pub fn take_idle_priority() {
+    take_lowest_priority();
+    #[cfg(target_os = "linux")]
+    {
+        use thread_priority::{
+            NormalThreadSchedulePolicy::Idle, ThreadPriority, ThreadSchedulePolicy::Normal,
+            set_thread_priority_and_policy, thread_native_id,
+        };
+        let _ =
+            set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, Normal(Idle));
+    }
+}
+
 /// Lowers the priority of the calling thread: here the kernel treats threads as processes.
 #[cfg(target_os = "linux")]
 fn lower_priority(niceness: i32) {
@@ -326,7 +343,17 @@ mod tests {
             getpriority_process(None).unwrap()
         });
         assert_eq!(lowest.join().unwrap(), LOWEST_NICENESS);
-        assert_eq!(getpriority_process(None).unwrap(), here);
+        let class = || {
+            let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            // The class is the 39th field after the name, which ends with a bracket. 5 is SCHED_IDLE.
+            text.rsplit(')').next().unwrap().split_whitespace().nth(38).unwrap().to_owned()
+        };
+        let idle = thread::spawn(move || {
+            take_idle_priority();
+            class()
+        });
+        assert_eq!(idle.join().unwrap(), "5");
+        assert_eq!((getpriority_process(None).unwrap(), class()), (here, "0".to_owned()));
     }
 
     #[test]

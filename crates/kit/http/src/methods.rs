@@ -41,10 +41,15 @@ pub enum Output {
 
 type Handler = Box<dyn Fn(Params) -> Pin<Box<dyn Future<Output = Streamed> + Send>> + Send + Sync>;
 
+type GroupHandler =
+    Arc<dyn Fn(Vec<Params>) -> Pin<Box<dyn Future<Output = Vec<Answer>> + Send>> + Send + Sync>;
+
 /// Methods by name.
 #[derive(Default)]
 pub struct Methods {
     table: HashMap<&'static str, Handler>,
+    /// Handlers of the methods that take the calls that follow each other in a batch together.
+    groups: HashMap<&'static str, GroupHandler>,
 }
 
 impl fmt::Debug for Methods {
@@ -80,14 +85,49 @@ impl Methods {
         self.table.insert(name, Box::new(move |params| Box::pin(handler(params))));
     }
 
+    /// Adds a method that answers the calls that follow each other in a batch together. The handler returns their
+    /// answers in order.
+    pub fn add_grouped<F, Fut>(&mut self, name: &'static str, handler: F)
+    where
+        F: Fn(Vec<Params>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Vec<Answer>> + Send + 'static,
+    {
+        let handler: GroupHandler = Arc::new(move |calls| Box::pin(handler(calls)));
+        let group = handler.clone();
+        self.add(name, move |params| {
+            let answers = group(vec![params]);
+            async move { answers.await.pop().unwrap_or_else(|| Err(RpcError::internal())) }
+        });
+        self.groups.insert(name, handler);
+    }
+
     /// Adds all methods of another table.
     pub fn extend(&mut self, other: Methods) {
         self.table.extend(other.table);
+        self.groups.extend(other.groups);
     }
 
     /// Returns the names, in no particular order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.table.keys().copied()
+    }
+
+    /// Returns whether calls of this method are answered together.
+    pub(crate) fn is_grouped(&self, method: &str) -> bool {
+        self.groups.contains_key(method)
+    }
+
+    /// Calls a method that answers calls together. Returns an answer for each.
+    pub(crate) async fn call_group(&self, method: &str, calls: Vec<Params>) -> Vec<Answer> {
+        let count = calls.len();
+        let Some((&name, handler)) = self.groups.get_key_value(method) else {
+            return (0..count).map(|_| Err(not_found(method))).collect();
+        };
+        let started = Instant::now();
+        let mut answers = run(name, || handler(calls)).await.unwrap_or_default();
+        answers.resize_with(count, || Err(RpcError::internal()));
+        answers.iter().for_each(|answer| record(name, started, answer));
+        answers
     }
 
     /// Calls a method, and waits until the whole result is available.
@@ -110,22 +150,36 @@ impl Methods {
             return Err(not_found(method));
         };
         let started = Instant::now();
-        let answer = match catch_unwind(AssertUnwindSafe(|| handler(params))) {
-            Ok(future) => guarded(future).await,
-            Err(_) => None,
-        };
-        let answer = answer.unwrap_or_else(|| {
-            error!(method = name, "request handler panicked");
-            Err(RpcError::internal())
-        });
-        let status = match &answer {
-            Ok(_) => "ok".to_owned(),
-            Err(error) => error.code.to_string(),
-        };
-        metrics::histogram!(CALL_SECONDS, "method" => name, "status" => status)
-            .record(started.elapsed().as_secs_f64());
+        let answer = run(name, || handler(params)).await;
+        let answer = answer.unwrap_or_else(|| Err(RpcError::internal()));
+        record(name, started, &answer);
         answer
     }
+}
+
+/// Runs a handler to its end. Returns `None` if it panics.
+async fn run<T, F>(name: &'static str, handler: F) -> Option<T>
+where
+    F: FnOnce() -> Pin<Box<dyn Future<Output = T> + Send>>,
+{
+    let answer = match catch_unwind(AssertUnwindSafe(handler)) {
+        Ok(future) => guarded(future).await,
+        Err(_) => None,
+    };
+    if answer.is_none() {
+        error!(method = name, "request handler panicked");
+    }
+    answer
+}
+
+/// Records how long a call took.
+fn record<T>(name: &'static str, started: Instant, answer: &Result<T, RpcError>) {
+    let status = match answer {
+        Ok(_) => "ok".to_owned(),
+        Err(error) => error.code.to_string(),
+    };
+    metrics::histogram!(CALL_SECONDS, "method" => name, "status" => status)
+        .record(started.elapsed().as_secs_f64());
 }
 
 /// Runs a future to its end. Returns `None` if it panics.
@@ -226,6 +280,20 @@ impl Params {
             return self.decode();
         }
         off_reactor(move || self.decode()).await
+    }
+
+    /// Decodes the parameters of several calls, on another thread if they are large together.
+    pub async fn decode_all<T: Positional + Send + 'static>(
+        calls: Vec<Self>,
+    ) -> Vec<Result<T, RpcError>> {
+        let (count, bytes) =
+            (calls.len(), calls.iter().map(|params| params.text.len()).sum::<usize>());
+        let decode = move || calls.iter().map(Self::decode).collect();
+        if bytes <= INLINE_BYTES_MAX {
+            return decode();
+        }
+        let decoded = off_reactor(move || Ok(decode())).await;
+        decoded.unwrap_or_else(|error| (0..count).map(|_| Err(error.clone())).collect())
     }
 
     /// Returns whether decoding would block the reactor.

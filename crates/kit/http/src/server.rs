@@ -17,7 +17,9 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use bytes::Bytes;
+use std::iter::Peekable;
 use std::sync::Arc;
+use std::vec::IntoIter;
 use tandem_auth::Secret;
 use tracing::{Instrument, Span, info_span};
 
@@ -173,8 +175,8 @@ pub(crate) async fn answer_call(
 }
 
 /// Answers the calls of a batch one after the other, because forkchoice updates must be applied in
-/// order of arrival. The calls share the limits of one request. Returns false if there is no room
-/// for the answer.
+/// order of arrival. Only calls of a method that takes several are answered together, if they follow each other. All
+/// calls share the limits of one request. Returns false if there is no room for the answer.
 pub(crate) async fn answer_batch(
     endpoint: &Endpoint,
     calls: Vec<ParsedCall>,
@@ -183,13 +185,9 @@ pub(crate) async fn answer_batch(
 ) -> bool {
     let usage = Arc::default();
     out.push(b'[');
-    for call in calls {
-        let start = out.len();
-        if start > 1 {
-            out.push(b',');
-        }
-        let separated = out.len();
-        if start > endpoint.entry.limits.batch_response_bytes_max {
+    let mut calls = calls.into_iter().peekable();
+    while let Some(call) = calls.next() {
+        if out.len() > endpoint.entry.limits.batch_response_bytes_max {
             // A notification has no id; an invalid request has one, even if it is null.
             let id = match call {
                 Ok(call) => call.id.map(Some),
@@ -198,12 +196,22 @@ pub(crate) async fn answer_batch(
             if let Some(id) = id {
                 let error = RpcError::new(code::RESPONSE_TOO_LARGE, "response too large");
                 write_response(out, id.as_ref(), &Err(error));
+                out.push(b',');
             }
         } else {
-            answer_call(endpoint, call, &usage, out).await;
-        }
-        if out.len() == separated {
-            out.truncate(start);
+            match call {
+                Ok(call) if endpoint.methods.is_grouped(&call.method) => {
+                    let group = group(call, &mut calls);
+                    answer_group(endpoint, group, &usage, out).await;
+                }
+                call => {
+                    let start = out.len();
+                    answer_call(endpoint, call, &usage, out).await;
+                    if out.len() > start {
+                        out.push(b',');
+                    }
+                }
+            }
         }
         // Counted as it grows: a batch is long before it is sent.
         if !place.grow_to(out.len()) {
@@ -211,12 +219,44 @@ pub(crate) async fn answer_batch(
         }
     }
     // A batch of notifications has no answer at all.
-    if out.len() == 1 {
-        out.clear();
-    } else {
-        out.push(b']');
+    match out.last_mut() {
+        Some(last) if *last == b',' => *last = b']',
+        _ => out.clear(),
     }
     true
+}
+
+/// Takes the calls that are answered together with this one: those of the same method that follow it.
+fn group(first: Call, rest: &mut Peekable<IntoIter<ParsedCall>>) -> Group {
+    let Call { id, method, params } = first;
+    let mut group = Group { ids: vec![id], params: vec![params], method };
+    let is_same = |call: &ParsedCall| call.as_ref().is_ok_and(|call| call.method == group.method);
+    while let Some(Ok(next)) = rest.next_if(is_same) {
+        group.ids.push(next.id);
+        group.params.push(next.params);
+    }
+    group
+}
+
+/// Calls of one method that are answered together.
+struct Group {
+    method: String,
+    ids: Vec<Option<Bytes>>,
+    params: Vec<Bytes>,
+}
+
+/// Answers calls of one method together. Notifications add nothing.
+async fn answer_group(endpoint: &Endpoint, group: Group, usage: &Arc<Usage>, out: &mut Vec<u8>) {
+    let Group { method, ids, params } = group;
+    Span::current().record("rpc.method", method.as_str());
+    let calls = params.into_iter().map(|text| Params::of_request(text, usage)).collect();
+    let answers = endpoint.methods.call_group(&method, calls).await;
+    for (id, answer) in ids.iter().zip(&answers) {
+        if id.is_some() {
+            write_response(out, id.as_ref(), answer);
+            out.push(b',');
+        }
+    }
 }
 
 pub(crate) fn json_response(body: Body) -> Response {

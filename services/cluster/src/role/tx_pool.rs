@@ -27,7 +27,7 @@ use tandem_proto::{
     event::{CHAIN_HEAD, ChainEvent},
     storage::StorageApi,
     tx_pool::{
-        Arrivals, BestPage, BestQuery, Content, Counts, Error as CallError, Pending,
+        Added, Arrivals, BestPage, BestQuery, Content, Counts, Error as CallError, Pending,
         PooledTransaction, TxPoolApi,
     },
 };
@@ -223,19 +223,24 @@ impl Slot {
         &self,
         call: impl FnOnce(&dyn TxPoolApi) -> Pending<T>,
     ) -> Pending<T> {
-        match self.pool.get() {
-            Some(pool) => call(&**pool),
-            None => {
-                let reason = "it waits for the chain of storage-writer".to_owned();
-                Box::pin(ready(Err(CallError::Unavailable(reason))))
-            }
+        match self.pool() {
+            Ok(pool) => call(&**pool),
+            Err(error) => Box::pin(ready(Err(error))),
         }
+    }
+
+    fn pool(&self) -> Result<&Arc<TxPool>, CallError> {
+        let reason = || "it waits for the chain of storage-writer".to_owned();
+        self.pool.get().ok_or_else(|| CallError::Unavailable(reason()))
     }
 }
 
 impl TxPoolApi for Slot {
-    fn add(&self, raw: Bytes) -> Pending<B256> {
-        self.call(|pool| pool.add(raw))
+    fn add(&self, raw: Vec<Bytes>) -> Added {
+        match self.pool() {
+            Ok(pool) => pool.add(raw),
+            Err(error) => Box::pin(ready(vec![Err(error); raw.len()])),
+        }
     }
 
     fn get(&self, hash: B256) -> Pending<Option<PooledTransaction>> {

@@ -1,5 +1,5 @@
 //! Parts of recent states for peers. Each state that is asked for has a place with a thread of the
-//! lowest priority. It holds a snapshot of the base and the changes of the blocks above, so the state
+//! class idle. It holds a snapshot of the base and the changes of the blocks above, so the state
 //! stays the same while the chain goes on. Peers that download a state need it for some minutes.
 //!
 //! * **Bounds.** There are [`Config::peer_states_max`](crate::Config::peer_states_max) places. A state
@@ -28,7 +28,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_actor::{Running, take_lowest_priority};
+use tandem_actor::{Running, take_idle_priority};
 use tandem_primitives::{B256, BlockId, Bytes};
 use tandem_proto::{
     snap::{StateItems, StateRequest},
@@ -81,7 +81,7 @@ impl ServedStates {
             let (questions, asked) = bounded(QUESTIONS_MAX);
             let shared = shared.clone();
             running.spawn(&format!("peer-state-{number}"), move || {
-                take_lowest_priority();
+                take_idle_priority();
                 serve(&shared, &asked);
             })?;
             places.push(Place { root: None, asked: Instant::now(), questions });

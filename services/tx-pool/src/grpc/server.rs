@@ -87,8 +87,8 @@ impl generated::TxPool for Service {
         &self,
         request: Request<v1::AddRequest>,
     ) -> Result<Response<v1::AddResponse>, Status> {
-        let raw = Bytes::from(request.into_inner());
-        Ok(Response::new(self.api.add(raw).await?.into()))
+        let raw = Vec::<Bytes>::try_from(request.into_inner())?;
+        Ok(Response::new(self.api.add(raw).await.into()))
     }
 
     async fn get(

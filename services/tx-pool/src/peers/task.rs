@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tandem_actor::{Mailbox, Queued, take_lowest_priority};
+use tandem_actor::{Mailbox, Queued, take_idle_priority};
 use tandem_admission::{TRANSACTION_BYTES_MAX, pooled_hash};
 use tandem_bus::Subscription;
 use tandem_primitives::{B256, Bytes};
@@ -77,7 +77,7 @@ impl Peers {
         mut heads: Subscription,
         stopping: CancellationToken,
     ) {
-        take_lowest_priority();
+        take_idle_priority();
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ticked = 0_u32;

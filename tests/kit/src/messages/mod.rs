@@ -57,7 +57,7 @@ fn receive_values(bytes: Bytes) -> bool {
 }
 
 /// All messages that have content.
-pub const RECEIVERS: [(&str, Receiver); 81] = [
+pub const RECEIVERS: [(&str, Receiver); 82] = [
     ("ChainEvent", receive::<event::ChainEvent, ChainEvent>),
     ("PeersDiscovered", receive::<event::PeersDiscovered, PeersDiscovered>),
     ("PeersTarget", receive::<event::PeersTarget, PeersTarget>),
@@ -133,7 +133,8 @@ pub const RECEIVERS: [(&str, Receiver); 81] = [
         "ExchangeTransactionsResponse",
         receive::<sessions::ExchangeTransactionsResponse, exchange::SessionsMessage>,
     ),
-    ("AddResponse", receive::<pool::AddResponse, B256>),
+    ("AddRequest", receive::<pool::AddRequest, Vec<Rlp>>),
+    ("AddResponse", receive::<pool::AddResponse, Vec<Result<B256, tx_pool::Error>>>),
     ("GetRequest", receive::<pool::GetRequest, B256>),
     ("GetResponse", receive::<pool::GetResponse, Option<PooledTransaction>>),
     ("GetNextNonceRequest", receive::<pool::GetNextNonceRequest, Address>),

@@ -35,6 +35,16 @@ fn methods() -> Methods {
     });
     methods.add("large", |_| async { to_result(&"x".repeat(1000)) });
     methods.add("panic", panicking);
+    // Answers with the number of calls and its own parameter; a call without one fails, and so does a group with 13.
+    methods.add_grouped("grouped", |calls: Vec<Params>| async move {
+        let count = calls.len();
+        let decoded = Params::decode_all::<(Option<u64>,)>(calls).await;
+        assert!(!decoded.iter().any(|value| matches!(value, Ok((Some(13),)))), "a defect");
+        let answer = |decoded: Result<(Option<u64>,), RpcError>| {
+            to_result(&(count, required(decoded?.0, 0)?))
+        };
+        decoded.into_iter().map(answer).collect()
+    });
     methods.add_streaming("pieces", |_| async { Ok(Output::Pieces(pieces())) });
     methods
 }
@@ -194,6 +204,41 @@ async fn batches_are_answered_in_order_without_the_notifications() {
         assert_eq!(client.post(body.as_bytes(), "").await, (200, String::new()));
     }
     assert_eq!(code_of(&client.call("[1,2,3,4,5]").await), -32600);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn calls_that_follow_each_other_are_answered_together_if_their_method_can() {
+    let server = Server::public().await;
+    let mut client = server.connect().await;
+    let call = |id: u64, method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":[{params}]}}"#)
+    };
+    let grouped = |id, params| call(id, "grouped", params);
+    let silent = r#"{"jsonrpc":"2.0","method":"grouped","params":[9]}"#.to_owned();
+    for (calls, want) in [
+        (vec![grouped(1, "7")], json!([[1, 7]])),
+        (vec![grouped(1, "7"), grouped(2, "8"), silent.clone()], json!([[3, 7], [3, 8]])),
+        (vec![grouped(1, "7"), grouped(2, ""), grouped(3, "8")], json!([[3, 7], -32602, [3, 8]])),
+        (
+            vec![grouped(1, "7"), call(2, "echo", "5"), grouped(3, "8"), grouped(4, "9")],
+            json!([[1, 7], 5, [2, 8], [2, 9]]),
+        ),
+        (vec![grouped(1, "7"), grouped(2, "13"), call(3, "echo", "5")], json!([-32603, -32603, 5])),
+        (vec![silent.clone(), call(1, "large", ""), silent, grouped(2, "1")], json!(["", [2, 1]])),
+    ] {
+        let answer = client.call(&format!("[{}]", calls.join(","))).await;
+        let answers = answer.as_array().unwrap();
+        let ids: Vec<_> = answers.iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
+        assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<_>>(), "{answer}");
+        let of = |answer: &Value| match code_of(answer) {
+            0 if answer["result"].is_string() => json!(""),
+            0 => answer["result"].clone(),
+            code => json!(code),
+        };
+        assert_eq!(Value::from_iter(answers.iter().map(of)), want);
+    }
+    assert_eq!(client.call(&grouped(1, "7")).await["result"], json!([1, 7]));
     server.stop().await;
 }
 

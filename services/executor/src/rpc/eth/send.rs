@@ -12,17 +12,34 @@ use tracing::warn;
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     let source = source.clone();
-    methods.add("eth_sendRawTransaction", move |params| send_raw(source.clone(), params));
+    methods.add_grouped("eth_sendRawTransaction", move |calls| send_raw(source.clone(), calls));
 }
 
-/// Handles `eth_sendRawTransaction`: blob transactions in their network form (EIP-4844, 7594).
-async fn send_raw(source: Arc<Source>, params: Params) -> Answer {
-    let (raw,) = params.decode_large::<(Option<Hex<Bytes>>,)>().await?;
-    let Hex(raw) = required(raw, 0)?;
-    match source.pool()?.add(raw).await {
-        Ok(hash) => to_result(&hash),
-        Err(error) => Err(send_error(&error)),
-    }
+/// Handles calls of `eth_sendRawTransaction`: blob transactions in their network form (EIP-4844, 7594). They go to
+/// the pool together.
+async fn send_raw(source: Arc<Source>, calls: Vec<Params>) -> Vec<Answer> {
+    let mut raw = Vec::with_capacity(calls.len());
+    let take = |decoded: Result<(Option<Hex<Bytes>>,), RpcError>| {
+        let (transaction,) = decoded?;
+        raw.push(required(transaction, 0)?.0);
+        Ok(())
+    };
+    let decoded: Vec<_> = Params::decode_all(calls).await.into_iter().map(take).collect();
+    let mut added = match source.pool() {
+        Ok(pool) => pool.add(raw).await.into_iter(),
+        Err(error) => {
+            let refuse = |decoded: Result<(), RpcError>| decoded.and(Err(error.clone()));
+            return decoded.into_iter().map(refuse).collect();
+        }
+    };
+    let answer = |decoded: Result<(), RpcError>| {
+        decoded?;
+        match added.next().ok_or_else(RpcError::internal)? {
+            Ok(hash) => to_result(&hash),
+            Err(error) => Err(send_error(&error)),
+        }
+    };
+    decoded.into_iter().map(answer).collect()
 }
 
 /// Details of a refusal, for programs.
