@@ -127,7 +127,10 @@ impl PeerSessions {
             config,
         });
         let its = shared.clone();
-        running.spawn("peer-sessions", move || runtime.block_on(its.run(listener)))?;
+        running.spawn("peer-sessions", move || {
+            take_idle_priority();
+            runtime.block_on(its.run(listener));
+        })?;
         if let Some(table) = deps.table {
             let (its, pause) = (shared.clone(), Duration::from_secs(5));
             let run = move || table::run(&its, &table, &changes, pause);

@@ -1,7 +1,7 @@
 //! Metrics of storage-writer. Times are in seconds.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
-use tandem_store::Usage;
+use tandem_store::{Blocks, Usage};
 
 /// Histogram: from the call of a commit to its record in the log.
 pub const COMMIT_SECONDS: &str = "tandem_storage_writer_commit_seconds";
@@ -78,7 +78,7 @@ pub const FILE_BYTES: &str = "tandem_storage_writer_database_file_bytes";
 pub const MEMTABLE_BYTES: &str = "tandem_storage_writer_database_memtable_bytes";
 /// Gauge: bytes in the database's block cache.
 pub const CACHE_BYTES: &str = "tandem_storage_writer_database_cache_bytes";
-/// Counter: look-ups of blocks in the block cache, by outcome.
+/// Counter: look-ups of blocks in the block cache, by outcome and kind.
 pub const CACHE_BLOCKS: &str = "tandem_storage_writer_database_cache_blocks_total";
 /// Gauge: bytes that the database's compactions have yet to rewrite.
 pub const COMPACTION_PENDING_BYTES: &str =
@@ -230,7 +230,10 @@ fn describe_database() {
     describe_gauge!(FILE_BYTES, bytes, "files of the database, by table");
     describe_gauge!(MEMTABLE_BYTES, bytes, "what the database has not yet written to files");
     describe_gauge!(CACHE_BYTES, bytes, "the database's block cache");
-    describe_counter!(CACHE_BLOCKS, "look-ups in the database's cache, by outcome: hit, miss");
+    describe_counter!(
+        CACHE_BLOCKS,
+        "look-ups in the database's cache, by outcome (hit, miss) and kind (data, index, filter)"
+    );
     describe_gauge!(COMPACTION_PENDING_BYTES, bytes, "what compactions have yet to rewrite");
     describe_gauge!(JOBS, "background jobs that run, by kind: flush, compaction");
     describe_counter!(WRITTEN_BYTES, bytes, "bytes written, by kind: log, flush, compaction");
@@ -249,8 +252,12 @@ pub fn publish(usage: &Usage) {
     }
     gauge!(MEMTABLE_BYTES).set(usage.memtable_bytes as f64);
     gauge!(CACHE_BYTES).set(usage.cache_bytes as f64);
-    counter!(CACHE_BLOCKS, "outcome" => "hit").absolute(usage.cache_hits);
-    counter!(CACHE_BLOCKS, "outcome" => "miss").absolute(usage.cache_misses);
+    for (outcome, blocks) in [("hit", usage.cache_hits), ("miss", usage.cache_misses)] {
+        let Blocks { data, index, filter } = blocks;
+        for (kind, count) in [("data", data), ("index", index), ("filter", filter)] {
+            counter!(CACHE_BLOCKS, "outcome" => outcome, "kind" => kind).absolute(count);
+        }
+    }
     gauge!(COMPACTION_PENDING_BYTES).set(usage.compaction_pending_bytes as f64);
     gauge!(JOBS, "kind" => "flush").set(usage.flushes as f64);
     gauge!(JOBS, "kind" => "compaction").set(usage.compactions as f64);

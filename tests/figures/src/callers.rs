@@ -46,7 +46,7 @@ impl Callers {
             let (sent, taken) = (sent.clone(), taken.clone());
             thread::spawn(move || {
                 // Callers have machines of their own.
-                tandem_actor::take_lowest_priority();
+                tandem_actor::take_idle_priority();
                 let mut client = Client::public(to, ANSWER_TIME_MAX);
                 let mut next = Instant::now();
                 for body in bodies[thread].iter().cycle() {

@@ -169,7 +169,7 @@ fn follows(engine: &mut Client, head: &Value) -> anyhow::Result<bool> {
     }
 }
 
-/// Downloads the state of a chain with a new geth, which has the lowest priority. `started` counts
+/// Downloads the state of a chain with a new geth in the class idle. `started` counts
 /// those that have begun.
 fn download(
     genesis: &Path,
@@ -179,7 +179,7 @@ fn download(
 ) -> anyhow::Result<()> {
     let data = GethData::init(genesis)?;
     // A process has the priority of the thread that starts it.
-    tandem_actor::take_lowest_priority();
+    tandem_actor::take_idle_priority();
     let geth = data.start("snap");
     geth.eval(&format!("admin.addPeer('{server}')"));
     let mut engine = data.engine()?;

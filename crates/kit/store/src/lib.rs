@@ -32,7 +32,7 @@ pub use shape::{Compaction, Level, TableShape};
 pub use sort::Sorter;
 pub use store::{Durability, SCHEMA_VERSION, Store};
 pub use tables::Table;
-pub use usage::Usage;
+pub use usage::{Blocks, Usage};
 pub use view::{Cursor, View};
 
 /// Result of every call.

@@ -20,10 +20,10 @@ pub struct Usage {
     pub memtable_bytes: u64,
     /// Bytes in the block cache.
     pub cache_bytes: u64,
-    /// Counter: blocks that were found in the cache.
-    pub cache_hits: u64,
-    /// Counter: blocks that were read from files instead.
-    pub cache_misses: u64,
+    /// Counter: blocks that were found in the cache, by kind.
+    pub cache_hits: Blocks,
+    /// Counter: blocks that were read from files instead, by kind.
+    pub cache_misses: Blocks,
     /// Bytes that compactions have yet to rewrite, as estimated.
     pub compaction_pending_bytes: u64,
     /// Number of running flushes.
@@ -44,6 +44,17 @@ pub struct Usage {
     pub write_failures: u64,
     /// Counter: keys that were read in several threads, as the disk took the time.
     pub deep_keys: u64,
+}
+
+/// Numbers of blocks of files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Blocks {
+    /// Blocks with records.
+    pub data: u64,
+    /// Indices, or parts of them.
+    pub index: u64,
+    /// Filters, or parts of them.
+    pub filter: u64,
 }
 
 impl Store {
@@ -70,8 +81,16 @@ impl Store {
         let mut usage = Usage {
             // All tables share one cache, so any of them can be asked.
             cache_bytes: of_table(db, tables::ALL[0].0, properties::BLOCK_CACHE_USAGE)?,
-            cache_hits: count(Ticker::BlockCacheHit),
-            cache_misses: count(Ticker::BlockCacheMiss),
+            cache_hits: Blocks {
+                data: count(Ticker::BlockCacheDataHit),
+                index: count(Ticker::BlockCacheIndexHit),
+                filter: count(Ticker::BlockCacheFilterHit),
+            },
+            cache_misses: Blocks {
+                data: count(Ticker::BlockCacheDataMiss),
+                index: count(Ticker::BlockCacheIndexMiss),
+                filter: count(Ticker::BlockCacheFilterMiss),
+            },
             flushes: whole(properties::NUM_RUNNING_FLUSHES)?,
             compactions: whole(properties::NUM_RUNNING_COMPACTIONS)?,
             log_written_bytes: count(Ticker::WalFileBytes),

@@ -10,7 +10,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use limit::MemoryLimit;
-use run::{Replay, Replayed, Tandem};
+use run::{KINDS, Replay, Replayed, Tandem};
 use serde_json::Value;
 use std::{
     fs,
@@ -178,8 +178,10 @@ impl<'s> Work<'s> {
             // A slot and the account of its contract, each read once.
             let keys = transactions as f64 * (reads + writes) as f64;
             let keys = if writes == 0 { 2.0 * keys } else { keys };
-            let figure = Figure::new(name, misses / keys, Limit::AtMost(limit));
-            figures.push(figure.note(format!("{misses:.0} reads for {keys:.0} keys")));
+            let figure = Figure::new(name, misses.iter().sum::<f64>() / keys, Limit::AtMost(limit));
+            let of_each = |(kind, count)| format!("{kind} {:.2}", count / keys);
+            let kinds: Vec<_> = KINDS.into_iter().zip(misses).map(of_each).collect();
+            figures.push(figure.note(format!("{}, for {keys:.0} keys", kinds.join(", "))));
         }
         Ok(figures)
     }

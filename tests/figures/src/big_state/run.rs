@@ -97,7 +97,7 @@ pub struct Replayed {
     pub p50: f64,
     pub p99: f64,
     /// Blocks of the database that were read from files.
-    pub misses: f64,
+    pub misses: [f64; KINDS.len()],
     /// Mean of the calls for reads of a block that waited for one another.
     pub rounds: f64,
     /// Transactions of all blocks.
@@ -208,7 +208,7 @@ impl<'a> Replay<'a> {
         Ok(Replayed {
             p50: call["p50_ms"].as_f64().context("p50")?,
             p99: call["p99_ms"].as_f64().context("p99")?,
-            misses: misses(&node)? - before,
+            misses: since(before, misses(&node)?),
             rounds: series(&text, "tandem_executor_read_rounds_sum") / count,
             transactions: blocks.iter().filter_map(|block| block["transactions"].as_u64()).sum(),
         })
@@ -221,11 +221,20 @@ fn metrics_of(node: &Node) -> anyhow::Result<String> {
     Ok(text)
 }
 
+/// Kinds of blocks of files.
+pub const KINDS: [&str; 3] = ["data", "index", "filter"];
+
 /// Returns the blocks of files that a node has read so far, after its next look at its database.
-fn misses(node: &Node) -> anyhow::Result<f64> {
+fn misses(node: &Node) -> anyhow::Result<[f64; KINDS.len()]> {
     sleep(LOOK_TIME);
-    let name = "tandem_storage_writer_database_cache_blocks_total{outcome=\"miss\"}";
-    Ok(series(&metrics_of(node)?, name))
+    let text = metrics_of(node)?;
+    let name = "tandem_storage_writer_database_cache_blocks_total";
+    Ok(KINDS.map(|kind| series(&text, &format!("{name}{{outcome=\"miss\",kind=\"{kind}\"}}"))))
+}
+
+/// Returns the differences.
+fn since(before: [f64; KINDS.len()], after: [f64; KINDS.len()]) -> [f64; KINDS.len()] {
+    std::array::from_fn(|kind| after[kind] - before[kind])
 }
 
 /// Lets the page cache forget the files of a folder, which other processes read before: pages of a file
