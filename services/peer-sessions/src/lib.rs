@@ -24,8 +24,8 @@
 //!   at most 1 MiB; memory for one grows with the bytes that have arrived. Requests and messages to
 //!   a peer wait in bounded queues. A peer that does not read, answer or send in time loses its
 //!   session. A peer that breaks the protocol, or is reported, gets none for a while.
-//! * **Threads.** One of its own has the sockets and the cryptography. Few of the class idle
-//!   read blocks for peers.
+//! * **Threads.** One of its own has the sockets and the cryptography, and few read blocks for
+//!   peers. All have the class idle.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
