@@ -1,6 +1,6 @@
 use super::{
     error::{At, ConvertError, Reason as Fault},
-    field::{at_most, hash_list, items, length, nested, required, size, total},
+    field::{at_most, hash_list, items, length, nested, required, size, split},
 };
 use crate::{
     blob_validator::{
@@ -126,10 +126,7 @@ impl TryFrom<v1::Bundle> for Bundle {
     /// Converts a bundle whose blobs share the buffer of the message.
     fn try_from(wire: v1::Bundle) -> Result<Self, ConvertError> {
         at_most(BLOBS_PER_BUNDLE_MAX, wire.blob_sizes.len()).at("blob_sizes")?;
-        length(total(&wire.blob_sizes), wire.blobs.len()).at("blobs")?;
-        let mut rest = wire.blobs;
-        let blobs = wire.blob_sizes.iter().map(|&size| rest.split_to(size as usize).into());
-        let blobs = blobs.collect();
+        let blobs = split(&wire.blob_sizes, wire.blobs).at("blobs")?.collect();
         let commitments: &[Commitment] = items(&wire.commitments).at("commitments")?;
         at_most(BLOBS_PER_BUNDLE_MAX, commitments.len()).at("commitments")?;
         let proofs: &[Proof] = items(&wire.proofs).at("proofs")?;

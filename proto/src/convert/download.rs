@@ -3,7 +3,7 @@
 use super::{
     error::{At, ConvertError, Reason},
     field::{
-        at_most, count, hash, hash_bytes, hash_list, items, length, range, required, size, total,
+        at_most, count, hash, hash_bytes, hash_list, items, range, required, size, split, total,
     },
     state::{account_list, accounts, number_list, numbers},
     storage::{epoch, token_bytes},
@@ -230,13 +230,8 @@ fn codes(wire: Codes) -> Result<Vec<(B256, Bytes)>, ConvertError> {
     let hashes = items::<32>(&wire.hashes).at("hashes")?;
     at_most(CODES_MAX, hashes.len()).at("hashes")?;
     count(hashes.len() as u64, wire.sizes.len()).at("sizes")?;
-    length(total(&wire.sizes), wire.codes.len()).at("codes")?;
-    let mut rest = wire.codes;
-    // The lengths add up to the number of bytes, so each code is complete.
-    let code = |(hash, size): (&[u8; 32], &u32)| {
-        (B256::from(hash), Bytes::from(rest.split_to(*size as usize)))
-    };
-    Ok(hashes.iter().zip(&wire.sizes).map(code).collect())
+    let codes = split(&wire.sizes, wire.codes).at("codes")?;
+    Ok(hashes.iter().map(B256::from).zip(codes).collect())
 }
 
 fn blocks_of(blocks: &[DownloadedBlock]) -> v1::DownloadedBlocks {
@@ -257,16 +252,13 @@ fn blocks(wire: v1::DownloadedBlocks) -> Result<Vec<DownloadedBlock>, ConvertErr
     let hashes = items::<32>(&wire.hashes).at("hashes")?;
     count(count_of as u64, hashes.len()).at("hashes")?;
     count(3 * count_of as u64, wire.sizes.len()).at("sizes")?;
-    length(total(&wire.sizes), wire.contents.len()).at("contents")?;
-    let mut rest = wire.contents;
-    // The lengths add up to the number of bytes, so each part is complete.
-    let mut take = |size: u32| Bytes::from(rest.split_to(size as usize));
-    let block = |((number, hash), sizes): ((&u64, &[u8; 32]), &[u32; 3])| {
-        let [header, body, receipts] = sizes.map(&mut take);
+    let mut contents = split(&wire.sizes, wire.contents).at("contents")?;
+    // There are three parts for each block.
+    let block = |(number, hash): (&u64, &[u8; 32])| {
+        let [header, body, receipts] = [(); 3].map(|()| contents.next().unwrap_or_default());
         DownloadedBlock { id: BlockId::new(*number, hash.into()), header, body, receipts }
     };
-    let (sizes, _) = wire.sizes.as_chunks();
-    Ok(wire.numbers.iter().zip(hashes).zip(sizes).map(block).collect())
+    Ok(wire.numbers.iter().zip(hashes).map(block).collect())
 }
 
 impl From<DownloadAnswer> for v1::DownloadResponse {

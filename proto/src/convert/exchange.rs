@@ -2,7 +2,7 @@
 
 use super::{
     error::{At, ConvertError, Reason},
-    field::{at_most, count, hash_list, items, length, range, required, size, total},
+    field::{at_most, count, hash_list, items, range, required, size, sizes_from, split},
     peer_sessions::{id_bytes, peer_id},
 };
 use crate::{
@@ -36,15 +36,8 @@ impl TryFrom<v1::Transactions> for Vec<Raw> {
 
     fn try_from(wire: v1::Transactions) -> Result<Self, ConvertError> {
         at_most(EXCHANGED_TRANSACTIONS_MAX, wire.sizes.len()).at("sizes")?;
-        length(total(&wire.sizes), wire.items.len()).at("items")?;
-        let mut rest = wire.items;
-        let mut transactions = Vec::with_capacity(wire.sizes.len());
-        for (index, &size) in wire.sizes.iter().enumerate() {
-            range(1, u32::MAX.into(), size).at_index(index).at("sizes")?;
-            // The lengths add up to the number of bytes, so the transaction is complete.
-            transactions.push(Raw::from(rest.split_to(size as usize)));
-        }
-        Ok(transactions)
+        sizes_from(1, &wire.sizes).at("sizes")?;
+        Ok(split(&wire.sizes, wire.items).at("items")?.collect())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::error::{At, ConvertError, Reason};
 use crate::wire::types::v1;
 use bytes::Bytes;
-use tandem_primitives::{B256, BlockId, ShardSet};
+use tandem_primitives::{B256, BlockId, Bytes as Item, ShardSet};
 
 /// Returns the value of a required field.
 pub fn required<T>(field: Option<T>) -> Result<T, Reason> {
@@ -63,6 +63,22 @@ pub fn range(min: u64, max: u64, got: impl Into<u64>) -> Result<(), Reason> {
 /// Returns the sum, which cannot overflow for a list that fits into memory.
 pub fn total<N: Copy + Into<u64>>(sizes: &[N]) -> u64 {
     sizes.iter().map(|&size| size.into()).sum()
+}
+
+/// Splits bytes into items of these sizes, which must add up to their number. The items share the
+/// memory of the message.
+pub fn split(
+    sizes: &[u32],
+    mut bytes: Bytes,
+) -> Result<impl ExactSizeIterator<Item = Item>, Reason> {
+    length(total(sizes), bytes.len())?;
+    Ok(sizes.iter().map(move |&size| bytes.split_to(size as usize).into()))
+}
+
+/// Refuses a size below `min`. The error names its place.
+pub fn sizes_from(min: u64, sizes: &[u32]) -> Result<(), ConvertError> {
+    let small = sizes.iter().position(|&size| u64::from(size) < min);
+    small.map_or(Ok(()), |index| range(min, u32::MAX.into(), sizes[index]).at_index(index))
 }
 
 /// Encodes a length as a field. No length here comes near the limit. If one did, the receiver would

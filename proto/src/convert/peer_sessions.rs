@@ -4,7 +4,8 @@ use super::{
     error::{At, ConvertError},
     event::ip_bytes,
     field::{
-        at_most, count, hash, hash_bytes, hash_list, items, length, range, required, size, total,
+        at_most, count, hash, hash_bytes, hash_list, items, length, range, required, size,
+        sizes_from, split, total,
     },
     status::{cut, said, sent, status},
 };
@@ -16,7 +17,7 @@ use crate::{
 };
 use bytes::Bytes;
 use std::net::Ipv6Addr;
-use tandem_primitives::{B256, Bytes as Rlp};
+use tandem_primitives::B256;
 use tonic::{Code, Status};
 
 pub(super) fn peer_id(bytes: &[u8]) -> Result<PeerId, super::Reason> {
@@ -215,15 +216,8 @@ impl TryFrom<v1::FetchResponse> for Fetched {
             let items = required(wire.state).at("fetch.state")?;
             return Ok(Self::State(items.try_into().at("fetch.state")?));
         }
-        length(total(&wire.sizes), wire.items.len()).at("fetch.items")?;
-        let smallest = u64::from(wire.kind != ACCESS_LISTS);
-        let mut rest = wire.items;
-        let mut items = Vec::with_capacity(wire.sizes.len());
-        for (index, &size) in wire.sizes.iter().enumerate() {
-            range(smallest, u32::MAX.into(), size).at_index(index).at("fetch.sizes")?;
-            // The lengths add up to the number of bytes, so the item is complete.
-            items.push(Rlp::from(rest.split_to(size as usize)));
-        }
+        sizes_from(u64::from(wire.kind != ACCESS_LISTS), &wire.sizes).at("fetch.sizes")?;
+        let items: Vec<_> = split(&wire.sizes, wire.items).at("fetch.items")?.collect();
         Ok(match wire.kind {
             HEADERS => Self::Headers(items),
             BODIES => Self::Bodies(items),

@@ -4,7 +4,7 @@ use super::{
     Reason,
     error::{At, ConvertError},
     field::{
-        at_most, count, hash, hash_bytes, hash_list, items, length, nested, range, required, size,
+        at_most, count, hash, hash_bytes, hash_list, items, nested, range, required, size, split,
         total,
     },
 };
@@ -19,7 +19,6 @@ use crate::{
         types::v1::{self, state_request as wire},
     },
 };
-use bytes::Bytes;
 use tandem_primitives::{B256, Bytes as Rlp};
 
 impl From<StateRequest> for v1::StateRequest {
@@ -93,27 +92,26 @@ impl TryFrom<v1::StateRequest> for StateRequest {
     }
 }
 
-fn node_paths(mut wire: wire::Nodes) -> Result<Vec<NodePaths>, ConvertError> {
+fn node_paths(wire: wire::Nodes) -> Result<Vec<NodePaths>, ConvertError> {
     let owners = items::<32>(&wire.owners).at("owners")?;
     count(owners.len() as u64, wire.kinds.len()).at("kinds")?;
     count(owners.len() as u64, wire.counts.len()).at("counts")?;
     range(1, TRIE_NODES_MAX as u64, total(&wire.counts)).at("counts")?;
     at_most(TRIE_NODES_MAX, wire.counts.len()).at("counts")?;
     count(total(&wire.counts), wire.path_sizes.len()).at("path_sizes")?;
-    length(total(&wire.path_sizes), wire.paths.len()).at("paths")?;
     if let Some(nibble) = wire.paths.iter().find(|nibble| **nibble > 15) {
         range(0, 15, *nibble).at("paths")?;
     }
-    let mut sizes = wire.path_sizes.iter().enumerate();
+    if let Some(at) = wire.path_sizes.iter().position(|&size| size > NODE_PATH_NIBBLES_MAX) {
+        range(0, NODE_PATH_NIBBLES_MAX.into(), wire.path_sizes[at])
+            .at_index(at)
+            .at("path_sizes")?;
+    }
+    let mut all = split(&wire.path_sizes, wire.paths).at("paths")?;
     let mut sets = Vec::with_capacity(owners.len());
     for (index, owner) in owners.iter().enumerate() {
         range(0, 1, wire.kinds[index]).at_index(index).at("kinds")?;
-        let mut paths = Vec::new();
-        for (at, &size) in sizes.by_ref().take(wire.counts[index] as usize) {
-            range(0, NODE_PATH_NIBBLES_MAX.into(), size).at_index(at).at("path_sizes")?;
-            // The lengths add up to the number of bytes, so the path is complete.
-            paths.push(Rlp::from(wire.paths.split_to(size as usize)));
-        }
+        let paths = all.by_ref().take(wire.counts[index] as usize).collect();
         let owner = (wire.kinds[index] == 1).then(|| owner.into());
         sets.push(NodePaths { owner, paths });
     }
@@ -158,12 +156,6 @@ impl From<StateItems> for v1::StateItems {
     }
 }
 
-/// Splits bytes into items.
-fn split(sizes: &[u32], mut bytes: Bytes) -> Result<Vec<Rlp>, Reason> {
-    length(total(sizes), bytes.len())?;
-    Ok(sizes.iter().map(|size| Rlp::from(bytes.split_to(*size as usize))).collect())
-}
-
 impl TryFrom<v1::StateItems> for StateItems {
     type Error = ConvertError;
 
@@ -172,7 +164,7 @@ impl TryFrom<v1::StateItems> for StateItems {
         let is_range = matches!(wire.kind, ACCOUNTS | SLOTS);
         let max = if is_range { STATE_LEAVES_MAX } else { CODES_MAX.max(TRIE_NODES_MAX) };
         at_most(max, wire.sizes.len()).at("sizes")?;
-        let items = split(&wire.sizes, wire.items).at("items")?;
+        let items: Vec<_> = split(&wire.sizes, wire.items).at("items")?.collect();
         match wire.kind {
             CODES => return Ok(Self::Codes(items)),
             NODES => return Ok(Self::Nodes(items)),
@@ -183,7 +175,7 @@ impl TryFrom<v1::StateItems> for StateItems {
         at_most(STORAGE_TRIES_MAX, wire.leaves.len()).at("leaves")?;
         count(total(&wire.leaves), keys.len()).at("keys")?;
         at_most(STATE_PROOF_NODES_MAX, wire.proof_sizes.len()).at("proof_sizes")?;
-        let proof = split(&wire.proof_sizes, wire.proof).at("proof")?;
+        let proof = split(&wire.proof_sizes, wire.proof).at("proof")?.collect();
         let mut leaves = keys.iter().zip(items).map(|(key, value)| Leaf { key: key.into(), value });
         let mut tries: Vec<Vec<Leaf>> = wire
             .leaves

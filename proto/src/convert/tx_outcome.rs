@@ -2,7 +2,7 @@
 
 use super::{
     error::{At, ConvertError, Reason},
-    field::{count, items, length, range, size, total},
+    field::{count, items, range, size, split, total},
     state::{codes, number_list, numbers},
 };
 use crate::{
@@ -164,16 +164,15 @@ fn logs(wire: &v1::Outcome) -> Result<Vec<TxLog>, ConvertError> {
     }
     let mut topics = items::<32>(&wire.log_topics).at("log_topics")?;
     count(total(&wire.log_topic_counts), topics.len()).at("log_topics")?;
-    length(total(&wire.log_data_sizes), wire.log_data.len()).at("log_data")?;
-    let mut data = wire.log_data.clone();
-    let rows = addresses.iter().zip(&wire.log_topic_counts[..]).zip(&wire.log_data_sizes);
-    let logs = rows.map(|((address, &topic_count), &size)| {
+    let data = split(&wire.log_data_sizes, wire.log_data.clone()).at("log_data")?;
+    let rows = addresses.iter().zip(&wire.log_topic_counts[..]).zip(data);
+    let logs = rows.map(|((address, &topic_count), data)| {
         let (own, behind) = topics.split_at(topic_count.into());
         topics = behind;
         TxLog {
             address: Address::from(address),
             topics: own.iter().map(B256::from).collect(),
-            data: data.split_to(size as usize).into(),
+            data,
         }
     });
     Ok(logs.collect())

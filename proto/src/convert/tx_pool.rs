@@ -3,7 +3,8 @@
 use super::{
     error::{At, ConvertError, Reason},
     field::{
-        at_most, count, hash, hash_bytes, hash_list, items, length, range, required, size, total,
+        at_most, count, hash, hash_bytes, hash_list, items, length, range, required, size,
+        sizes_from, split,
     },
     status::{cut, said, sent, status},
 };
@@ -73,20 +74,12 @@ fn transactions(
     let senders = items::<20>(&wire.senders).at("senders")?;
     count(expected, senders.len()).at("senders")?;
     count(expected, wire.sizes.len()).at("sizes")?;
-    length(total(&wire.sizes), wire.raw.len()).at("raw")?;
-    let mut rest = wire.raw;
-    let mut transactions = Vec::with_capacity(hashes.len());
-    for (index, hash) in hashes.iter().enumerate() {
-        let size = wire.sizes[index];
-        range(1, u32::MAX.into(), size).at_index(index).at("sizes")?;
-        transactions.push(PooledTransaction {
-            hash: hash.into(),
-            sender: senders[index].into(),
-            // The lengths add up to the number of bytes, so the transaction is complete.
-            raw: Raw::from(rest.split_to(size as usize)),
-        });
-    }
-    Ok(transactions)
+    sizes_from(1, &wire.sizes).at("sizes")?;
+    let raw = split(&wire.sizes, wire.raw).at("raw")?;
+    let transactions = hashes.iter().zip(senders).zip(raw).map(|((hash, sender), raw)| {
+        PooledTransaction { hash: hash.into(), sender: sender.into(), raw }
+    });
+    Ok(transactions.collect())
 }
 
 impl From<&[Raw]> for v1::AddRequest {
@@ -105,10 +98,7 @@ impl TryFrom<v1::AddRequest> for Vec<Raw> {
     /// Takes any bytes: what is no transaction is refused as such.
     fn try_from(wire: v1::AddRequest) -> Result<Self, ConvertError> {
         at_most(POOL_ADD_TRANSACTIONS_MAX, wire.sizes.len()).at("add.sizes")?;
-        length(total(&wire.sizes), wire.raw.len()).at("add.raw")?;
-        let mut rest = wire.raw;
-        // The lengths add up to the number of bytes.
-        Ok(wire.sizes.iter().map(|&size| Raw::from(rest.split_to(size as usize))).collect())
+        Ok(split(&wire.sizes, wire.raw).at("add.raw")?.collect())
     }
 }
 
@@ -137,19 +127,19 @@ impl TryFrom<v1::AddResponse> for Outcomes {
 
     fn try_from(wire: v1::AddResponse) -> Result<Self, ConvertError> {
         at_most(POOL_ADD_TRANSACTIONS_MAX, wire.error_sizes.len()).at("add.error_sizes")?;
-        length(total(&wire.error_sizes), wire.errors.len()).at("add.errors")?;
+        let errors = split(&wire.error_sizes, wire.errors).at("add.errors")?;
         let hashes = items::<32>(&wire.hashes).at("add.hashes")?;
         let added = wire.error_sizes.iter().filter(|&&size| size == 0).count();
         count(added as u64, hashes.len()).at("add.hashes")?;
-        let (mut rest, mut hashes) = (wire.errors, hashes.iter());
+        let mut hashes = hashes.iter();
         let mut outcomes = Vec::with_capacity(wire.error_sizes.len());
-        for &size in &wire.error_sizes {
+        for error in errors {
             // An error is never empty, as it has a kind. There is a hash for each other transaction.
-            if size == 0 {
+            if error.is_empty() {
                 outcomes.extend(hashes.next().map(|hash| Ok(B256::from(hash))));
                 continue;
             }
-            let error = v1::Error::decode(rest.split_to(size as usize));
+            let error = v1::Error::decode(error.0);
             let error = error.map_err(|_| ConvertError::from(Reason::Malformed));
             let error =
                 error.and_then(Error::try_from).at_index(outcomes.len()).at("add.errors")?;

@@ -52,6 +52,23 @@ pub struct Methods {
     groups: HashMap<&'static str, GroupHandler>,
 }
 
+/// Method that answers the calls that follow each other in a batch together.
+pub(crate) struct Grouped {
+    pub name: &'static str,
+    handler: GroupHandler,
+}
+
+impl Grouped {
+    /// Makes the calls. Returns an answer for each.
+    pub async fn call(&self, calls: Vec<Params>) -> Vec<Answer> {
+        let (count, started) = (calls.len(), Instant::now());
+        let mut answers = run(self.name, || (self.handler)(calls)).await.unwrap_or_default();
+        answers.resize_with(count, || Err(RpcError::internal()));
+        answers.iter().for_each(|answer| record(self.name, started, answer));
+        answers
+    }
+}
+
 impl fmt::Debug for Methods {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.table.keys()).finish()
@@ -112,22 +129,10 @@ impl Methods {
         self.table.keys().copied()
     }
 
-    /// Returns whether calls of this method are answered together.
-    pub(crate) fn is_grouped(&self, method: &str) -> bool {
-        self.groups.contains_key(method)
-    }
-
-    /// Calls a method that answers calls together. Returns an answer for each.
-    pub(crate) async fn call_group(&self, method: &str, calls: Vec<Params>) -> Vec<Answer> {
-        let count = calls.len();
-        let Some((&name, handler)) = self.groups.get_key_value(method) else {
-            return (0..count).map(|_| Err(not_found(method))).collect();
-        };
-        let started = Instant::now();
-        let mut answers = run(name, || handler(calls)).await.unwrap_or_default();
-        answers.resize_with(count, || Err(RpcError::internal()));
-        answers.iter().for_each(|answer| record(name, started, answer));
-        answers
+    /// Returns a method that answers calls together, `None` if this one does not.
+    pub(crate) fn grouped(&self, method: &str) -> Option<Grouped> {
+        let (&name, handler) = self.groups.get_key_value(method)?;
+        Some(Grouped { name, handler: handler.clone() })
     }
 
     /// Calls a method, and waits until the whole result is available.

@@ -6,7 +6,7 @@ use crate::envelope::{
 };
 use crate::error::{RpcError, code};
 use crate::limits::Limits;
-use crate::methods::{INLINE_BYTES_MAX, Methods, Output, Params, off_reactor};
+use crate::methods::{Grouped, INLINE_BYTES_MAX, Methods, Output, Params, off_reactor};
 use crate::places::Place;
 use crate::usage::Usage;
 use crate::websocket::{self, WebSockets};
@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use bytes::Bytes;
-use std::iter::Peekable;
+use std::iter::{self, Peekable};
 use std::sync::Arc;
 use std::vec::IntoIter;
 use tandem_auth::Secret;
@@ -199,12 +199,13 @@ pub(crate) async fn answer_batch(
                 out.push(b',');
             }
         } else {
-            match call {
-                Ok(call) if endpoint.methods.is_grouped(&call.method) => {
-                    let group = group(call, &mut calls);
-                    answer_group(endpoint, group, &usage, out).await;
+            let method = call.as_ref().ok().and_then(|it| endpoint.methods.grouped(&it.method));
+            match (call, method) {
+                (Ok(call), Some(method)) => {
+                    let calls = group(call, &mut calls);
+                    answer_group(&method, calls, &usage, out).await;
                 }
-                call => {
+                (call, _) => {
                     let start = out.len();
                     answer_call(endpoint, call, &usage, out).await;
                     if out.len() > start {
@@ -227,31 +228,18 @@ pub(crate) async fn answer_batch(
 }
 
 /// Takes the calls that are answered together with this one: those of the same method that follow it.
-fn group(first: Call, rest: &mut Peekable<IntoIter<ParsedCall>>) -> Group {
-    let Call { id, method, params } = first;
-    let mut group = Group { ids: vec![id], params: vec![params], method };
-    let is_same = |call: &ParsedCall| call.as_ref().is_ok_and(|call| call.method == group.method);
-    while let Some(Ok(next)) = rest.next_if(is_same) {
-        group.ids.push(next.id);
-        group.params.push(next.params);
-    }
-    group
-}
-
-/// Calls of one method that are answered together.
-struct Group {
-    method: String,
-    ids: Vec<Option<Bytes>>,
-    params: Vec<Bytes>,
+fn group(first: Call, rest: &mut Peekable<IntoIter<ParsedCall>>) -> Vec<Call> {
+    let is_same = |call: &ParsedCall| call.as_ref().is_ok_and(|it| it.method == first.method);
+    let others: Vec<_> = iter::from_fn(|| rest.next_if(is_same)).flatten().collect();
+    iter::once(first).chain(others).collect()
 }
 
 /// Answers calls of one method together. Notifications add nothing.
-async fn answer_group(endpoint: &Endpoint, group: Group, usage: &Arc<Usage>, out: &mut Vec<u8>) {
-    let Group { method, ids, params } = group;
-    Span::current().record("rpc.method", method.as_str());
-    let calls = params.into_iter().map(|text| Params::of_request(text, usage)).collect();
-    let answers = endpoint.methods.call_group(&method, calls).await;
-    for (id, answer) in ids.iter().zip(&answers) {
+async fn answer_group(method: &Grouped, calls: Vec<Call>, usage: &Arc<Usage>, out: &mut Vec<u8>) {
+    Span::current().record("rpc.method", method.name);
+    let (ids, params): (Vec<_>, Vec<_>) =
+        calls.into_iter().map(|it| (it.id, Params::of_request(it.params, usage))).unzip();
+    for (id, answer) in ids.iter().zip(&method.call(params).await) {
         if id.is_some() {
             write_response(out, id.as_ref(), answer);
             out.push(b',');
