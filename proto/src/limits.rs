@@ -183,3 +183,5 @@ pub const TX_LIST_BYTES_MAX: usize = 32 << 20;
 
 /// Maximum number of transactions in one message to tx-executor.
 pub const TX_RANGE_MAX: usize = 256;
+/// Maximum number of results in one message of a tx-executor.
+pub const TX_RESULTS_MAX: usize = 64;

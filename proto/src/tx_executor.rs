@@ -174,8 +174,8 @@ pub struct TxResult {
 /// Answer of a tx-executor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TxReply {
-    /// Result of one transaction.
-    Result(Box<TxResult>),
+    /// Results of some transactions, in any order.
+    Results(Vec<TxResult>),
     /// The block cannot be executed there.
     Refused(String),
     /// Answer to a ping, with its number and the number of threads that execute.

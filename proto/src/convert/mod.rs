@@ -39,6 +39,6 @@ pub use multiproof::{Command, SessionAnswer, SessionCommand};
 pub use status::ERROR_METADATA;
 pub use storage::EpochRequest;
 pub use trie::TrieDiffParts;
-pub use tx_executor::{TxAnswer, TxRequest};
+pub use tx_executor::{EncodedResults, TxAnswer, TxRequest};
 pub use tx_pool::ContentParts;
 pub use update_parts::UpdateParts;

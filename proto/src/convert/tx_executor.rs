@@ -2,13 +2,13 @@
 
 use super::{
     error::{At, ConvertError, Reason},
-    field::{at_most, count, hash, hash_bytes, length, nested, range, required, size, total},
+    field::{at_most, count, hash, hash_bytes, nested, range, required, size, split},
     state::{account_list, accounts, codes, number_list, numbers},
 };
 use crate::{
     limits::{
         ERROR_TEXT_BYTES_MAX, READ_ACCOUNTS_MAX, TRACEPARENT_BYTES_MAX, TX_LIST_BYTES_MAX,
-        TX_PART_BYTES, TX_RANGE_MAX,
+        TX_PART_BYTES, TX_RANGE_MAX, TX_RESULTS_MAX,
     },
     tx_executor::{
         BeginTransactions, Environment, ParentValues, RangeTransaction, TxCommand, TxFork, TxReply,
@@ -18,6 +18,7 @@ use crate::{
         self, execute_blocks_request::Command, execute_blocks_response::Answer,
     },
 };
+use prost::Message as _;
 use std::time::Duration;
 use tandem_primitives::{Address, Bytes};
 
@@ -174,14 +175,9 @@ impl TryFrom<v1::Range> for Vec<RangeTransaction> {
     fn try_from(wire: v1::Range) -> Result<Self, ConvertError> {
         at_most(TX_RANGE_MAX, wire.indices.len()).at("indices")?;
         count(wire.indices.len() as u64, wire.sizes.len()).at("sizes")?;
-        length(total(&wire.sizes), wire.transactions.len()).at("transactions")?;
-        let mut rest = wire.transactions;
-        let rows = wire.indices.iter().zip(&wire.sizes);
-        let transactions = rows.map(|(&index, &size)| RangeTransaction {
-            index,
-            bytes: rest.split_to(size as usize).into(),
-        });
-        Ok(transactions.collect())
+        let transactions = split(&wire.sizes, wire.transactions).at("transactions")?;
+        let rows = wire.indices.iter().zip(transactions);
+        Ok(rows.map(|(&index, bytes)| RangeTransaction { index, bytes }).collect())
     }
 }
 
@@ -238,10 +234,71 @@ impl From<TxResult> for v1::Result {
     }
 }
 
+impl TryFrom<v1::Result> for TxResult {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::Result) -> Result<Self, ConvertError> {
+        let outcome = wire.outcome.map(TryInto::try_into).transpose().at("outcome")?;
+        let took = Duration::from_nanos(wire.took_ns);
+        Ok(Self { index: wire.index, took, outcome, code_missing: wire.code_missing })
+    }
+}
+
+/// Encoded results that travel together.
+#[derive(Default, Debug)]
+pub struct EncodedResults {
+    sizes: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+impl EncodedResults {
+    /// Returns whether there is no result.
+    pub fn is_empty(&self) -> bool {
+        self.sizes.is_empty()
+    }
+
+    /// Adds an encoded [`v1::Result`]. Gives it back if it would make the message too long.
+    pub fn add(&mut self, result: Vec<u8>) -> Option<Vec<u8>> {
+        let fits = self.bytes.len() + result.len() <= TX_PART_BYTES;
+        if !self.is_empty() && (!fits || self.sizes.len() == TX_RESULTS_MAX) {
+            return Some(result);
+        }
+        self.sizes.push(size(result.len()));
+        self.bytes.extend_from_slice(&result);
+        None
+    }
+
+    /// Returns the message with all of them.
+    pub fn into_message(self, session: u64) -> v1::ExecuteBlocksResponse {
+        let Self { sizes, bytes } = self;
+        let results = v1::Results { sizes, results: bytes.into() };
+        v1::ExecuteBlocksResponse { session, answer: Some(Answer::Results(results)) }
+    }
+}
+
+fn results(wire: v1::Results) -> Result<Vec<TxResult>, ConvertError> {
+    at_most(TX_RESULTS_MAX, wire.sizes.len()).at("sizes")?;
+    let results = split(&wire.sizes, wire.results).at("results")?;
+    let result = |(index, bytes): (usize, Bytes)| {
+        let result = v1::Result::decode(bytes.0).map_err(|_| Reason::Malformed.into());
+        result.and_then(TxResult::try_from).at_index(index).at("results")
+    };
+    results.enumerate().map(result).collect()
+}
+
 impl From<TxAnswer> for v1::ExecuteBlocksResponse {
+    /// Takes as many results as one message may have.
     fn from(TxAnswer { session, reply }: TxAnswer) -> Self {
         let answer = match reply {
-            TxReply::Result(result) => Answer::Result((*result).into()),
+            TxReply::Results(results) => {
+                let mut encoded = EncodedResults::default();
+                for result in results {
+                    if encoded.add(v1::Result::from(result).encode_to_vec()).is_some() {
+                        break;
+                    }
+                }
+                return encoded.into_message(session);
+            }
             TxReply::Refused(mut reason) => {
                 let cut = reason.floor_char_boundary(ERROR_TEXT_BYTES_MAX);
                 reason.truncate(cut);
@@ -258,15 +315,7 @@ impl TryFrom<v1::ExecuteBlocksResponse> for TxAnswer {
 
     fn try_from(wire: v1::ExecuteBlocksResponse) -> Result<Self, ConvertError> {
         let reply = match required(wire.answer).at("executed.answer")? {
-            Answer::Result(result) => {
-                let outcome = result.outcome.map(TryInto::try_into).transpose();
-                TxReply::Result(Box::new(TxResult {
-                    index: result.index,
-                    took: Duration::from_nanos(result.took_ns),
-                    outcome: outcome.at("executed.result.outcome")?,
-                    code_missing: result.code_missing,
-                }))
-            }
+            Answer::Results(wire) => TxReply::Results(results(wire).at("executed.results")?),
             Answer::Refused(refused) => {
                 at_most(ERROR_TEXT_BYTES_MAX, refused.reason.len())
                     .at("executed.refused.reason")?;

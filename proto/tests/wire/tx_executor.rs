@@ -5,8 +5,8 @@ use prost::Message as _;
 use std::time::Duration;
 use tandem_primitives::{Account, Address, B256, U256};
 use tandem_proto::{
-    convert::{TxAnswer, TxRequest},
-    limits::TX_PART_BYTES,
+    convert::{EncodedResults, TxAnswer, TxRequest},
+    limits::{TX_PART_BYTES, TX_RESULTS_MAX},
     tx_executor::{
         BeginTransactions, Environment, LoadedAccount, LoadedSlot, ParentValues, RangeTransaction,
         TxCommand, TxFork, TxGas, TxLog, TxOutcome, TxReply, TxResult,
@@ -104,8 +104,8 @@ fn answers_come_back_as_they_were() {
     let result = TxResult { index: 4, took, outcome: Some(outcome()), code_missing: false };
     let missing = TxResult { outcome: None, code_missing: true, ..result.clone() };
     for reply in [
-        TxReply::Result(Box::new(result)),
-        TxReply::Result(Box::new(missing)),
+        TxReply::Results(vec![result, missing]),
+        TxReply::Results(Vec::new()),
         TxReply::Refused("reason".to_owned()),
         TxReply::Pong(1, 2),
     ] {
@@ -113,6 +113,43 @@ fn answers_come_back_as_they_were() {
         let bytes = v1::ExecuteBlocksResponse::from(answer.clone()).encode_to_vec();
         let wire = v1::ExecuteBlocksResponse::decode(&bytes[..]).unwrap();
         assert_eq!(TxAnswer::try_from(wire), Ok(answer));
+    }
+}
+
+#[test]
+fn a_message_has_as_many_results_as_fit() {
+    let result =
+        |index| TxResult { index, took: Duration::ZERO, outcome: None, code_missing: false };
+    let encoded = |index| v1::Result::from(result(index)).encode_to_vec();
+    let mut results = EncodedResults::default();
+    let added = (0..).take_while(|index| results.add(encoded(*index)).is_none()).count();
+    assert_eq!(added, TX_RESULTS_MAX);
+    let answer = TxAnswer::try_from(results.into_message(3)).unwrap();
+    let all = (0..TX_RESULTS_MAX as u32).map(result).collect();
+    assert_eq!(answer, TxAnswer { session: 3, reply: TxReply::Results(all) });
+
+    let mut results = EncodedResults::default();
+    assert_eq!(results.add(vec![0; 2 * TX_PART_BYTES]), None, "a single one always fits");
+    assert_eq!(results.add(vec![1]), Some(vec![1]));
+}
+
+#[test]
+fn results_that_do_not_match_their_sizes_are_refused() {
+    let refused = |sizes: Vec<u32>, results: Vec<u8>| {
+        let results = v1::Results { sizes, results: results.into() };
+        let answer = Some(v1::execute_blocks_response::Answer::Results(results));
+        TxAnswer::try_from(v1::ExecuteBlocksResponse { session: 1, answer })
+            .unwrap_err()
+            .to_string()
+    };
+    for (sizes, results, field) in [
+        (vec![2], vec![8], "executed.results.results"),
+        (vec![u32::MAX; 2], vec![8], "executed.results.results"),
+        (vec![0; TX_RESULTS_MAX + 1], Vec::new(), "executed.results.sizes"),
+        (vec![0, 1], vec![0xff], "executed.results.results[1]"),
+    ] {
+        let text = refused(sizes, results);
+        assert!(text.contains(field), "{text}");
     }
 }
 

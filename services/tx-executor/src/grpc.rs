@@ -1,10 +1,11 @@
 //! gRPC service of tx-executor.
 
 use crate::{
+    answers::{Answers, answers},
     assembly::{Assembly, Effect},
     metrics as names,
     service::TxExecutor,
-    worker::{Answers, Block, Work},
+    worker::{Block, Work},
 };
 use metrics::gauge;
 use std::{
@@ -14,10 +15,9 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_actor::{Queued, task_queue};
 use tandem_proto::{
     access::permits,
-    convert::{TxAnswer, TxRequest},
+    convert::TxRequest,
     limits::TX_MESSAGE_BYTES_MAX,
     tx_executor::{RangeTransaction, TxReply},
     wire::{
@@ -31,13 +31,11 @@ use tandem_proto::{
 use tandem_rpc::{Host, Identity, Limits};
 use tandem_telemetry::set_remote_parent;
 use tokio::{net::TcpListener, runtime::Handle, sync::Semaphore, time::sleep};
-use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
+use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Span, debug, info_span};
 
-/// Answers that a client may leave unread.
-const ANSWERS_MAX: usize = 256;
 /// Streams at a time. One executor needs one; the others belong to connections that are dying.
 const STREAMS_MAX: usize = 16;
 /// Pause before another look for room in the queue of the threads.
@@ -175,13 +173,13 @@ impl Connection {
             Effect::Execute { transactions, .. } => self.execute(transactions).await,
             Effect::Refuse { session, reason } => {
                 self.end_block();
-                self.answer(session, TxReply::Refused(reason.to_owned())).await;
+                self.answers.answer(session, TxReply::Refused(reason.to_owned())).await;
             }
             Effect::End => self.end_block(),
             Effect::Pong(number) => {
                 self.inner.executor.utilization().expire(Instant::now());
                 let threads = u32::try_from(self.inner.executor.threads()).unwrap_or(u32::MAX);
-                self.answer(0, TxReply::Pong(number, threads)).await;
+                self.answers.answer(0, TxReply::Pong(number, threads)).await;
             }
         }
     }
@@ -193,12 +191,6 @@ impl Connection {
             executor.utilization().note(Instant::now(), open, busy, executor.threads());
         }
         self.span = Span::none();
-    }
-
-    async fn answer(&self, session: u64, reply: TxReply) {
-        if self.answers.sender.send(TxAnswer { session, reply }.into()).await.is_err() {
-            self.answers.end.cancel();
-        }
     }
 
     /// Hands transactions to the threads, as soon as there is room for each.
@@ -230,9 +222,8 @@ impl generated::TxExecutor for Service {
     ) -> Result<Response<AnswerStream>, Status> {
         let permit = self.0.streams.clone().try_acquire_owned();
         let permit = permit.map_err(|_| Status::resource_exhausted("too many streams"))?;
-        let (sender, receiver) = task_queue("tx-executor-answers", ANSWERS_MAX);
         let end = self.0.stop.child_token();
-        let answers = Answers { sender, runtime: Handle::current(), end };
+        let (answers, stream) = answers(self.0.executor.clone(), Handle::current(), end);
         let mut connection = Connection {
             inner: self.0.clone(),
             answers,
@@ -246,7 +237,6 @@ impl generated::TxExecutor for Service {
             gauge!(names::STREAMS).decrement(1);
             drop(permit);
         });
-        let answers = ReceiverStream::new(receiver).map(|answer| Ok(Queued::take(answer)));
-        Ok(Response::new(Box::pin(answers)))
+        Ok(Response::new(Box::pin(stream)))
     }
 }

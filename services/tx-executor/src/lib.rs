@@ -7,7 +7,7 @@
 //! ```text
 //! executor ══ stream ══► Service ── Assembly ──► bounded queue ──► worker threads ── EVM
 //!      ▲                    ▲                                            │
-//!      └════ results ═══════╧════════════ bounded queue ◄────────────────┘
+//!      └════ results ═══════╧═ several ══ bounded queue ◄────────────────┘
 //! ```
 //!
 //! The EVM is not here: it comes with [`TxExecution`](tandem_proto::tx_executor::TxExecution), and is
@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod answers;
 mod assembly;
 mod config;
 mod grpc;

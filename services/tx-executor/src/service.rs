@@ -57,6 +57,11 @@ impl TxExecutor {
         &self.work
     }
 
+    /// Returns whether transactions wait for a thread.
+    pub(crate) fn has_work(&self) -> bool {
+        self.work.room() < WORK_MAX
+    }
+
     /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.threads

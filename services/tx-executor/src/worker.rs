@@ -1,9 +1,8 @@
 //! Threads that execute transactions.
 
-use crate::metrics as names;
+use crate::{answers::Answers, metrics as names};
 use crossbeam_channel::Receiver;
 use metrics::{counter, histogram};
-use prost::Message as _;
 use std::{
     sync::{
         Arc, OnceLock,
@@ -11,47 +10,13 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tandem_actor::{Queued, TaskSender};
-use tandem_proto::{
-    convert::TxAnswer,
-    limits::TX_MESSAGE_BYTES_MAX,
-    tx_executor::{
-        BlockValues, BlockWorker, OpenBlock, RangeTransaction, TxExecution, TxReply, TxResult,
-    },
-    wire::tx_executor::v1,
+use tandem_actor::Queued;
+use tandem_proto::tx_executor::{
+    BlockValues, BlockWorker, OpenBlock, RangeTransaction, TxExecution, TxResult,
 };
 use tandem_telemetry::BusyIntervals;
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug, info_span};
-
-/// Longest wait for a client that does not take its results. It loses its stream then.
-const ROOM_MAX: Duration = Duration::from_secs(1);
-
-/// Answers of one stream.
-#[derive(Clone)]
-pub struct Answers {
-    pub sender: TaskSender<v1::ExecuteBlocksResponse>,
-    pub runtime: Handle,
-    /// Cancelled to end the stream.
-    pub end: CancellationToken,
-}
-
-impl Answers {
-    /// Sends an answer from a thread.
-    pub fn send(&self, session: u64, reply: TxReply) {
-        let mut message = v1::ExecuteBlocksResponse::from(TxAnswer { session, reply });
-        if message.encoded_len() > TX_MESSAGE_BYTES_MAX
-            && let Some(v1::execute_blocks_response::Answer::Result(result)) = &mut message.answer
-        {
-            // The executor executes it itself.
-            result.outcome = None;
-        }
-        if self.sender.send_within(ROOM_MAX, &self.runtime, message).is_err() {
-            self.end.cancel();
-        }
-    }
-}
 
 /// Block of one stream, for the threads.
 pub struct Block {
@@ -97,7 +62,7 @@ impl Block {
             counter!(names::BLOCKS, "outcome" => outcome).increment(1);
             let refuse = |reason| {
                 debug!(reason, "a block cannot be executed");
-                self.answers.send(self.session, TxReply::Refused(reason));
+                self.answers.refuse(self.session, reason);
             };
             opened.map_err(refuse).ok()
         };
@@ -174,6 +139,6 @@ impl Current {
         block.busy_nanos.fetch_add(result.took.as_nanos() as u64, Relaxed);
         let outcome = if result.outcome.is_some() { "executed" } else { "not_executed" };
         counter!(names::TRANSACTIONS, "outcome" => outcome).increment(1);
-        block.answers.send(block.session, TxReply::Result(Box::new(result)));
+        block.answers.send_result(block.session, result);
     }
 }

@@ -126,10 +126,14 @@ fn results(client: &Client, session: u64, count: usize) -> (Vec<(u32, u64)>, usi
     let (mut executed, mut empty) = (Vec::new(), 0);
     while executed.len() + empty < count {
         match client.receive(WAIT_MAX).expect("an answer") {
-            (at, TxReply::Result(result)) if at == session => match result.outcome {
-                Some(outcome) => executed.push((result.index, outcome.gas.spent)),
-                None => empty += 1,
-            },
+            (at, TxReply::Results(results)) if at == session => {
+                for result in results {
+                    match result.outcome {
+                        Some(outcome) => executed.push((result.index, outcome.gas.spent)),
+                        None => empty += 1,
+                    }
+                }
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -230,7 +230,7 @@ fn run<R: StateReader>(
                     })
                 })?;
                 if let Some(turns) = &mut turns {
-                    turns.note_own(gas.tx_gas_used(), asked.elapsed());
+                    turns.note_own(index, gas.tx_gas_used(), asked.elapsed());
                 }
                 gas
             }

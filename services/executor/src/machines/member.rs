@@ -10,7 +10,7 @@ use super::{
     values::{Values, bytes_of},
 };
 use crate::{
-    ahead::speculate::{Job, Miss, Pace, Reader, Runner, TRANSACTION_WORK, work_of},
+    ahead::speculate::{Job, Miss, Pace, Reader, Runner, Sample},
     metrics as names,
     state::{listed::ListedState, reads::Recorder},
 };
@@ -47,7 +47,7 @@ const TRIAL_MAX: Duration = Duration::from_secs(3);
 /// Part of the gas that is left of which a tx-executor gets its share with a further lease.
 const LEASE_PART: f64 = 1.0 / 3.0;
 /// Longest sleep during a block.
-const LOOK: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(5);
 /// Number of transactions of a trial. Each is executed here as well.
 const TRIAL: usize = 8;
 /// Maximum number of codes that are taken for known at a tx-executor.
@@ -125,16 +125,17 @@ impl Member {
     /// Takes the tx-executor for a proven one that is fast and near.
     #[cfg(test)]
     pub fn trust(&self) {
+        use super::placement::Speed;
         let mut known = self.known.lock();
         known.health = Health::default();
         known.health.prove(self.api.connection().unwrap_or_default());
-        known.rates = Rates { threads: 1, gas: Some(1e12), ..Rates::default() };
+        known.rates = Rates { threads: 1, gas: Speed::of(1e12), ..Rates::default() };
     }
 
     /// Returns the pace of a tx-executor that begins after so many seconds.
     pub fn pace(&self, delay: f64) -> Pace {
         let begins = Duration::try_from_secs_f64(delay).unwrap_or_default();
-        Pace { begins, gas: self.known.lock().rates.gas }
+        Pace { begins, gas: self.known.lock().rates.gas.get() }
     }
 
     /// Notes that the tx-executor was not used in a block that is worth several machines.
@@ -263,8 +264,9 @@ struct BlockAt<'a> {
     is_trial: bool,
     /// Transactions that were leased beforehand, until they are sent.
     first: Vec<usize>,
-    /// Leased transactions without an answer.
+    /// Leased transactions without an answer, and the work that is expected of them, in gas.
     open: BTreeSet<usize>,
+    work_open: f64,
     leased: usize,
     answered: usize,
     /// Results that were compared with own ones.
@@ -301,6 +303,7 @@ impl<'a> BlockAt<'a> {
             listed,
             session,
             is_trial: role == Role::Trial,
+            work_open: first.iter().map(|index| work.job.works.expected(*index)).sum(),
             open: first.iter().copied().collect(),
             first,
             leased: 0,
@@ -344,14 +347,16 @@ impl<'a> BlockAt<'a> {
             }
             let answer = self.member.api.receive(LOOK);
             match answer {
-                Some((session, TxReply::Result(result))) if session == self.session => {
-                    if self.answered == 0 {
-                        self.measure(self.work.posted.elapsed().saturating_sub(result.took));
-                    }
+                Some((session, TxReply::Results(results))) if session == self.session => {
                     self.heard = Instant::now();
-                    self.take(link, *result);
-                    if !self.is_right {
-                        return Err(End::Wrong);
+                    for result in results {
+                        if self.answered == 0 {
+                            self.measure(self.work.posted.elapsed().saturating_sub(result.took));
+                        }
+                        self.take(link, result);
+                        if !self.is_right {
+                            return Err(End::Wrong);
+                        }
                     }
                 }
                 Some((session, TxReply::Refused(reason))) if session == self.session => {
@@ -408,16 +413,20 @@ impl<'a> BlockAt<'a> {
         self.member.api.send(link.connection, self.session, command)
     }
 
-    /// Returns the work that is expected of the leased transactions without an answer, in gas.
-    fn work_open(&self) -> f64 {
-        self.open.iter().map(|index| self.job().expected_work(*index)).sum()
+    /// Takes a transaction out of those without an answer. Returns whether it was one of them.
+    fn close(&mut self, index: usize) -> bool {
+        let was_open = self.open.remove(&index);
+        if was_open {
+            self.work_open -= self.job().works.expected(index);
+        }
+        was_open
     }
 
     /// Returns whether the tx-executor would soon have nothing to do.
     fn has_room(&self) -> bool {
         let rates = self.member.known.lock().rates;
-        let on_the_way = rates.gas.unwrap_or_default() * rates.round_trip.as_secs_f64();
-        self.open.len() <= 2 * rates.threads.max(1) || self.work_open() <= 2.0 * on_the_way
+        let on_the_way = rates.gas.get().unwrap_or_default() * rates.round_trip.as_secs_f64();
+        self.open.len() <= 2 * rates.threads.max(1) || self.work_open <= 2.0 * on_the_way
     }
 
     /// Leases further transactions. Returns their number.
@@ -428,16 +437,17 @@ impl<'a> BlockAt<'a> {
         };
         let (work, rates) = (self.work, self.member.known.lock().rates);
         let mut pace = self.member.pace(rates.round_trip.as_secs_f64());
-        pace.begins += pace.time_of(self.work_open());
+        pace.begins += pace.time_of(self.work_open.max(0.0));
         // Shares shrink towards the end, so that no machine has one left when the others are done. A
         // lease lasts at least as long as the answer to it needs for its way.
-        let least = rates.gas.unwrap_or_default() * rates.round_trip.as_secs_f64();
+        let least = rates.gas.get().unwrap_or_default() * rates.round_trip.as_secs_f64();
         let share = work.shares[self.member.number].map_or(0.0, |share| share.gas);
-        let part = LEASE_PART * share / work_of(&work.job.block).max(1) as f64;
+        let part = LEASE_PART * share / work.job.works.total().max(1.0);
         let leased = work.job.lease(count_max, pace, |gas_left| (gas_left * part).max(least));
         self.leased += leased.len();
         // First, so that none is lost if the connection is.
         self.open.extend(&leased);
+        self.work_open += leased.iter().map(|index| work.job.works.expected(*index)).sum::<f64>();
         self.send_range(link, &leased)?;
         Ok(leased.len())
     }
@@ -449,7 +459,7 @@ impl<'a> BlockAt<'a> {
             let transaction = transaction_of(&self.job().block, *index);
             let fits = |sent: &RangeTransaction| sent.bytes.len() <= TX_PART_BYTES;
             let Some(transaction) = transaction.filter(fits) else {
-                self.open.remove(index);
+                self.close(*index);
                 self.execute_here(*index);
                 continue;
             };
@@ -506,7 +516,7 @@ impl<'a> BlockAt<'a> {
     /// Takes an answer.
     fn take(&mut self, link: &mut Link, result: TxResult) {
         let index = result.index as usize;
-        if !self.open.remove(&index) {
+        if !self.close(index) {
             return;
         }
         self.answered += 1;
@@ -524,7 +534,9 @@ impl<'a> BlockAt<'a> {
         match speculation_of(outcome, at, &mut self.recorder, self.listed, took) {
             Ok(Some(speculation)) if speculation.agreement.is_some() && !self.is_trial => {
                 count("executed");
-                self.pace.note(gas + TRANSACTION_WORK, self.heard);
+                let (took, at) = (result.took, Some(self.member.number));
+                self.job().note_execution(Sample { index, gas, took, at });
+                self.pace.note(self.job().works.done(index, gas), self.heard);
                 self.job().end_lease(index);
                 self.job().deliver(&mut self.runner, index, Some(Box::new(speculation)));
             }
@@ -544,8 +556,9 @@ impl<'a> BlockAt<'a> {
                     self.member.quarantine("the result of a transaction differs from its own");
                 } else if !is_wrong {
                     let mut known = self.member.known.lock();
-                    let threads = known.rates.threads as u64;
-                    known.rates.note_gas((gas + TRANSACTION_WORK) * threads, result.took);
+                    let work = self.work.job.works.done(index, gas);
+                    let threads = known.rates.threads as f64;
+                    known.rates.note_gas(work * threads, result.took);
                 }
             }
             // The engine meets the error.

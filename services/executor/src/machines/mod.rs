@@ -34,13 +34,8 @@ mod work;
 
 pub use work::TransactionWorkers;
 
-use crate::{
-    ahead::speculate::{Job, work_of},
-    metrics as names,
-    state::listed::ListedState,
-};
+use crate::{ahead::speculate::Job, metrics as names, state::listed::ListedState};
 use alloy_eips::Encodable2718 as _;
-use alloy_evm::EvmEnv;
 pub use health::Role;
 use member::Member;
 use metrics::gauge;
@@ -73,8 +68,10 @@ const FIRST_ROUNDS: u32 = 8;
 /// Maximum number of transactions of a piece. Half of those that may wait at a tx-executor come at
 /// once.
 const FIRST_COUNT_MAX: usize = 64;
+/// Number of times that a long transaction has the work of an average one.
+const LONG: f64 = 4.0;
 /// Gas from which a block is worth several machines: one that is not used in it may be tried sooner.
-const WORTH_A_TRY: u64 = 10_000_000;
+const WORTH_A_TRY: f64 = 10e6;
 
 /// The tx-executors of an executor, each with a thread that speaks with it.
 pub struct Machines {
@@ -167,7 +164,7 @@ impl Machines {
     /// Takes all tx-executors for proven ones that are fast and near, and this process for a slow one.
     #[cfg(test)]
     pub fn trust(&self) {
-        self.note_local(1_000, Duration::from_secs(1));
+        self.note_local(1_000.0, Duration::from_secs(1));
         self.members.iter().for_each(|member| member.trust());
     }
 
@@ -184,9 +181,9 @@ impl Machines {
 
     /// Decides which tx-executors take part in a block.
     /// Returns `None` if the block is executed here alone.
-    pub fn place(&self, block: &Block, listed: &ListedState, env: &EvmEnv) -> Option<Placement> {
-        let environment = environment::environment(env)?;
-        let list_bytes = block.access_list.as_ref()?.rlp().len();
+    pub fn place(&self, job: &Job, listed: &ListedState) -> Option<Placement> {
+        let environment = environment::environment(&job.env)?;
+        let list_bytes = job.block.access_list.as_ref()?.rlp().len();
         if list_bytes > TX_LIST_BYTES_MAX {
             return None;
         }
@@ -198,7 +195,7 @@ impl Machines {
         });
         // A value takes about as many bytes as its key in the list.
         let bytes = list_bytes + listed.in_order().map(|a| 64 + 16 * a.slot_count()).sum::<usize>();
-        let load = Load { gas: work_of(block), bytes };
+        let load = Load { gas: job.works.total(), bytes };
         let chosen = placement::choose(&load, self.local.get(), candidates.collect());
         let mut shares = vec![None; states.len()];
         chosen.iter().for_each(|share| shares[share.number] = Some(*share));
@@ -252,13 +249,17 @@ impl Machines {
                 leased.extend(job.lease(FIRST_COUNT_MAX, pace, |_| gas));
             }
         }
-        // The engine needs results in the order of the block.
-        first.iter_mut().for_each(|leased| leased.sort_unstable());
+        first.iter_mut().for_each(|leased| sort(leased, job));
         first.into_iter().map(Mutex::new).collect()
     }
 
+    /// Forgets a block that has ended: its state is no longer held.
+    pub fn forget(&self, job: &Arc<Job>) {
+        self.shared.posted.lock().work.take_if(|work| Arc::ptr_eq(&work.job, job));
+    }
+
     /// Notes work, in gas, that all threads of this process together did in this time.
-    pub fn note_local(&self, gas: u64, took: Duration) {
+    pub fn note_local(&self, gas: f64, took: Duration) {
         self.local.note(gas, took);
     }
 
@@ -282,7 +283,7 @@ impl Machines {
     }
 
     /// Notes the time of a block in which the engine neither executed transactions nor waited.
-    pub fn note_in_order(&self, gas: u64, took: Duration) {
+    pub fn note_in_order(&self, gas: f64, took: Duration) {
         self.local.note_in_order(gas, took);
     }
 }
@@ -331,6 +332,16 @@ impl Shared {
     fn is_stopped(&self) -> bool {
         self.stopped.load(SeqCst)
     }
+}
+
+/// Brings leased transactions into the order of their execution: that of the block, in which the engine
+/// needs the results, but long ones first. One that began late would hold up the end.
+fn sort(leased: &mut [usize], job: &Job) {
+    let work = |index: usize| job.works.expected(index);
+    let long =
+        LONG * leased.iter().map(|index| work(*index)).sum::<f64>() / leased.len().max(1) as f64;
+    let rank = |index: usize| if work(index) > long { work(index) } else { 0.0 };
+    leased.sort_by(|a, b| rank(*b).total_cmp(&rank(*a)).then(a.cmp(b)));
 }
 
 /// Returns a transaction in the form in which it travels.

@@ -14,7 +14,9 @@
 use parking_lot::Mutex;
 use std::time::Duration;
 
-/// Weight of the newest sample in an average.
+/// Part of the earlier samples that is left with each new one.
+const KEPT: f64 = 0.8;
+/// Weight of the newest time in an average of times.
 const WEIGHT: f64 = 0.2;
 /// Part of the time that tx-executors must leave at most, compared with none.
 const WORTHWHILE: f64 = 0.9;
@@ -24,26 +26,51 @@ const BYTES_PER_SECOND: f64 = 100e6;
 /// measured may be long ago, or on a cold process, and would never be measured again.
 const UNUSED: f64 = 1.1;
 
+/// Amount per second, of which newer samples count more. A sample counts by its time, so a short one
+/// with much in it says little.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Speed {
+    amount: f64,
+    seconds: f64,
+}
+
+impl Speed {
+    /// Returns a speed as if it had been measured for a second.
+    #[cfg(test)]
+    pub fn of(per_second: f64) -> Self {
+        Self { amount: per_second, seconds: 1.0 }
+    }
+
+    fn note(&mut self, amount: f64, took: Duration) {
+        if amount > 0.0 && !took.is_zero() {
+            self.amount = KEPT * self.amount + amount;
+            self.seconds = KEPT * self.seconds + took.as_secs_f64();
+        }
+    }
+
+    /// Returns the amount per second, if it was measured.
+    pub fn get(self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.amount / self.seconds)
+    }
+}
+
 /// Measured rates of one tx-executor.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Rates {
     /// Number of threads that execute.
     pub threads: usize,
-    /// Gas per second of all threads, if it is known.
-    pub gas: Option<f64>,
+    /// Gas of all threads.
+    pub gas: Speed,
     /// Time until an answer to nothing.
     pub round_trip: Duration,
-    /// Bytes of lists and values per second, from the start of a block to the first execution, if
-    /// it is known.
-    pub bytes: Option<f64>,
+    /// Bytes of lists and values, from the start of a block to the first execution.
+    pub bytes: Speed,
 }
 
 impl Rates {
     /// Notes gas that all threads together executed in this time.
-    pub fn note_gas(&mut self, gas: u64, took: Duration) {
-        if let Some(sample) = rate(gas as f64, took) {
-            self.gas = Some(self.gas.map_or(sample, |gas| average(gas, sample)));
-        }
+    pub fn note_gas(&mut self, gas: f64, took: Duration) {
+        self.gas.note(gas, took);
     }
 
     /// Notes a round trip.
@@ -57,26 +84,31 @@ impl Rates {
 
     /// Notes the bytes of a block, and the time until its first execution began.
     pub fn note_bytes(&mut self, bytes: usize, took: Duration) {
-        if let Some(sample) = rate(bytes as f64, took.saturating_sub(self.round_trip)) {
-            self.bytes = Some(self.bytes.map_or(sample, |bytes| average(bytes, sample)));
-        }
+        self.bytes.note(bytes as f64, took.saturating_sub(self.round_trip));
     }
 
     /// Notes that the tx-executor was not used in a block.
     pub fn note_unused(&mut self) {
-        self.gas = self.gas.map(|gas| gas * UNUSED);
-        self.bytes = self.bytes.map(|bytes| (bytes * UNUSED).min(BYTES_PER_SECOND));
+        self.gas.amount *= UNUSED;
+        self.bytes.amount = (self.bytes.amount * UNUSED).min(BYTES_PER_SECOND * self.bytes.seconds);
     }
 
     /// Returns the time in seconds until a block with so many bytes begins there.
     pub fn delay(&self, bytes: usize) -> f64 {
-        self.round_trip.as_secs_f64() + bytes as f64 / self.bytes.unwrap_or(BYTES_PER_SECOND)
+        self.round_trip.as_secs_f64() + bytes as f64 / self.bytes.get().unwrap_or(BYTES_PER_SECOND)
     }
 }
 
 /// Measured rates of this process.
 #[derive(Default)]
-pub struct LocalRates(Mutex<Local>);
+pub struct LocalRates(Mutex<Measured>);
+
+/// Measurements of [`LocalRates`].
+#[derive(Clone, Copy, Default, Debug)]
+struct Measured {
+    gas: Speed,
+    in_order: f64,
+}
 
 /// Rates of this process.
 #[derive(Clone, Copy, Default, Debug)]
@@ -89,29 +121,23 @@ pub struct Local {
 
 impl LocalRates {
     /// Notes gas that all threads together executed in this time.
-    pub fn note(&self, gas: u64, took: Duration) {
-        if let Some(sample) = rate(gas as f64, took) {
-            let mut known = self.0.lock();
-            known.gas = Some(known.gas.map_or(sample, |known| average(known, sample)));
-        }
+    pub fn note(&self, gas: f64, took: Duration) {
+        self.0.lock().gas.note(gas, took);
     }
 
     /// Notes the time of a block in which the engine neither executed nor waited.
-    pub fn note_in_order(&self, gas: u64, took: Duration) {
-        if gas > 0 {
+    pub fn note_in_order(&self, gas: f64, took: Duration) {
+        if gas > 0.0 {
             let mut known = self.0.lock();
-            known.in_order = average(known.in_order, took.as_secs_f64() / gas as f64);
+            known.in_order = average(known.in_order, took.as_secs_f64() / gas);
         }
     }
 
     /// Returns the rates.
     pub fn get(&self) -> Local {
-        *self.0.lock()
+        let Measured { gas, in_order } = *self.0.lock();
+        Local { gas: gas.get(), in_order }
     }
-}
-
-fn rate(amount: f64, took: Duration) -> Option<f64> {
-    (amount > 0.0 && !took.is_zero()).then(|| amount / took.as_secs_f64())
 }
 
 fn average(before: f64, sample: f64) -> f64 {
@@ -120,8 +146,8 @@ fn average(before: f64, sample: f64) -> f64 {
 
 /// Block to be placed.
 pub struct Load {
-    /// Gas of the block.
-    pub gas: u64,
+    /// Work of the block, in gas.
+    pub gas: f64,
     /// Bytes of the list and of the parent's values.
     pub bytes: usize,
 }
@@ -150,14 +176,14 @@ pub struct Share {
 /// process is known.
 pub fn choose(load: &Load, local: Local, mut candidates: Vec<Candidate>) -> Vec<Share> {
     let Some(own_rate) = local.gas else { return Vec::new() };
-    candidates.retain(|candidate| candidate.rates.gas.is_some_and(|gas| gas > 0.0));
+    candidates.retain(|candidate| candidate.rates.gas.get().is_some_and(|gas| gas > 0.0));
     candidates.sort_by(|a, b| a.rates.delay(load.bytes).total_cmp(&b.rates.delay(load.bytes)));
-    let own_delay = local.in_order * load.gas as f64;
-    let (mut work, mut gas_rate) = (load.gas as f64 + own_delay * own_rate, own_rate);
+    let own_delay = local.in_order * load.gas;
+    let (mut work, mut gas_rate) = (load.gas + own_delay * own_rate, own_rate);
     let alone = work / gas_rate;
     let (mut best, mut shares) = (alone, Vec::new());
     for candidate in candidates {
-        let gas = candidate.rates.gas.unwrap_or_default();
+        let gas = candidate.rates.gas.get().unwrap_or_default();
         let delay = candidate.rates.delay(load.bytes);
         work += delay * gas;
         gas_rate += gas;
@@ -174,7 +200,7 @@ pub fn choose(load: &Load, local: Local, mut candidates: Vec<Candidate>) -> Vec<
         return Vec::new();
     }
     let total: f64 = shares.iter().map(|(_, gas, delay)| gas * (best - delay)).sum();
-    let part = (load.gas as f64 / total).min(1.0);
+    let part = (load.gas / total).min(1.0);
     let share = |(number, gas, delay)| Share { number, gas: gas * (best - delay) * part, delay };
     shares.into_iter().map(share).collect()
 }
@@ -187,11 +213,12 @@ mod tests {
 
     fn candidate(number: usize, round_trip_ms: u64, mgas: f64) -> Candidate {
         let round_trip = Duration::from_millis(round_trip_ms);
-        let rates = Rates { threads: 1, gas: Some(mgas * MGAS), round_trip, ..Rates::default() };
+        let gas = Speed::of(mgas * MGAS);
+        let rates = Rates { threads: 1, gas, round_trip, ..Rates::default() };
         Candidate { number, rates }
     }
 
-    fn numbers(gas: u64, bytes: usize, candidates: &[Candidate]) -> Vec<usize> {
+    fn numbers(gas: f64, bytes: usize, candidates: &[Candidate]) -> Vec<usize> {
         let load = Load { gas, bytes };
         let local = Local { gas: Some(500.0 * MGAS), in_order: 0.0 };
         let chosen = choose(&load, local, candidates.to_vec());
@@ -201,23 +228,23 @@ mod tests {
     #[test]
     fn a_large_block_takes_all_that_are_near_and_a_small_one_none() {
         let all: Vec<_> = (0..4).map(|number| candidate(number, 1, 500.0)).collect();
-        assert_eq!(numbers(150_000_000, 1_000_000, &all), [0, 1, 2, 3]);
-        assert!(numbers(500_000, 100_000, &all).is_empty(), "1 ms of work");
-        assert!(numbers(150_000_000, 60_000_000, &all).is_empty(), "the bytes take longer");
-        assert!(numbers(150_000_000, 0, &[]).is_empty());
+        assert_eq!(numbers(150e6, 1_000_000, &all), [0, 1, 2, 3]);
+        assert!(numbers(500e3, 100_000, &all).is_empty(), "1 ms of work");
+        assert!(numbers(150e6, 60_000_000, &all).is_empty(), "the bytes take longer");
+        assert!(numbers(150e6, 0, &[]).is_empty());
     }
 
     #[test]
     fn one_that_is_far_or_slow_is_left_out() {
         let some = [candidate(0, 1_000, 500.0), candidate(1, 1, 500.0), candidate(2, 1, 0.0)];
-        assert_eq!(numbers(150_000_000, 1_000_000, &some), [1]);
+        assert_eq!(numbers(150e6, 1_000_000, &some), [1]);
         let slow = [candidate(0, 1, 20.0)];
-        assert!(numbers(150_000_000, 1_000_000, &slow).is_empty(), "it saves 4 in 100");
+        assert!(numbers(150e6, 1_000_000, &slow).is_empty(), "it saves 4 in 100");
     }
 
     #[test]
     fn nothing_is_placed_before_rates_are_known() {
-        let load = Load { gas: 150_000_000, bytes: 0 };
+        let load = Load { gas: 150e6, bytes: 0 };
         assert!(choose(&load, Local::default(), vec![candidate(0, 1, 500.0)]).is_empty());
         let unknown = Candidate { number: 0, rates: Rates { threads: 4, ..Rates::default() } };
         let local = Local { gas: Some(500.0 * MGAS), in_order: 0.0 };
@@ -226,7 +253,7 @@ mod tests {
 
     #[test]
     fn all_end_together_and_work_in_order_leaves_more_to_others() {
-        let load = Load { gas: 150_000_000, bytes: 0 };
+        let load = Load { gas: 150e6, bytes: 0 };
         let shares = |in_order: f64| {
             let local = Local { gas: Some(500.0 * MGAS), in_order };
             choose(&load, local, vec![candidate(0, 10, 500.0), candidate(1, 0, 250.0)])
@@ -245,7 +272,7 @@ mod tests {
 
     #[test]
     fn one_that_was_slow_when_it_was_measured_is_tried_again() {
-        let load = Load { gas: 150_000_000, bytes: 500_000 };
+        let load = Load { gas: 150e6, bytes: 500_000 };
         let local = Local { gas: Some(100.0 * MGAS), in_order: 0.0 };
         let mut slow = candidate(0, 1, 30.0);
         slow.rates.note_bytes(500_000, Duration::from_millis(1_300));
@@ -260,12 +287,22 @@ mod tests {
     #[test]
     fn rates_follow_the_newest_samples() {
         let mut rates = Rates::default();
-        rates.note_gas(1_000, Duration::from_secs(1));
-        assert_eq!(rates.gas, Some(1_000.0));
-        (0..50).for_each(|_| rates.note_gas(2_000, Duration::from_secs(1)));
-        assert!(rates.gas.is_some_and(|gas| gas > 1_990.0));
-        rates.note_gas(0, Duration::ZERO);
+        rates.note_gas(1_000.0, Duration::from_secs(1));
+        assert_eq!(rates.gas.get(), Some(1_000.0));
+        (0..50).for_each(|_| rates.note_gas(2_000.0, Duration::from_secs(1)));
+        assert!(rates.gas.get().is_some_and(|gas| gas > 1_990.0));
+        rates.note_gas(0.0, Duration::ZERO);
         rates.note_round_trip(Duration::from_millis(2));
         assert_eq!(rates.round_trip, Duration::from_millis(2));
+    }
+
+    /// A transaction of a trial that ended at once once made a tx-executor seem fifty times as fast as it
+    /// was, for twenty blocks.
+    #[test]
+    fn a_short_sample_says_little() {
+        let mut rates = Rates::default();
+        rates.note_gas(1e6, Duration::from_micros(10));
+        rates.note_gas(1e8, Duration::from_secs(1));
+        assert!(rates.gas.get().is_some_and(|gas| gas < 102e6), "{rates:?}");
     }
 }

@@ -1,5 +1,7 @@
-//! Experience with recent blocks: contracts whose calls depended on one another, and missed values.
+//! Experience with recent blocks: contracts whose calls depended on one another, or take longer than their
+//! gas says, and missed values.
 
+use super::work::Weights;
 use alloy_primitives::map::AddressMap;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,12 +21,15 @@ pub struct Experience {
     missed: AtomicBool,
     /// Whether foretelling has failed in the latest block, so that rounds pay.
     rounds_pay: AtomicBool,
+    /// Weights of callees in blocks with access lists.
+    pub weights: Weights,
 }
 
 impl Default for Experience {
     fn default() -> Self {
         let rounds_pay = AtomicBool::new(true);
-        Self { contracts: Mutex::default(), missed: AtomicBool::new(false), rounds_pay }
+        let (contracts, missed) = (Mutex::default(), AtomicBool::new(false));
+        Self { contracts, missed, rounds_pay, weights: Weights::default() }
     }
 }
 

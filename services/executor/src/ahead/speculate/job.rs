@@ -15,6 +15,7 @@ use super::{
     reader::{Miss, Reader, read_together},
     status::{self, Claim, Statuses},
     sync::Sleeper,
+    work::{Sample, Works},
 };
 use crate::state::{
     parent::{StateKey, StateValue},
@@ -89,7 +90,9 @@ pub struct Job {
     /// Whether transactions of the block before missed many values.
     missed_before: bool,
     wanted: Mutex<Vec<StateKey>>,
-    /// Transactions at tx-executors.
+    /// Work of the transactions.
+    pub works: Arc<Works>,
+    /// Transactions at tx-executors, and who executed which.
     leases: Leases,
     /// Gas of committed results, and of results that did not hold.
     useful: AtomicU64,
@@ -130,9 +133,10 @@ impl Job {
             true => experience.at(block.id.number),
             false => AddressMap::default(),
         };
+        let works = Arc::new(Works::of(&block, &experience.weights));
         let order = match sources.listed {
-            Some(_) => BlockOrder::of_listed(block.clone(), senders.clone()),
-            None => BlockOrder::new(block.clone(), senders.clone(), hot),
+            Some(_) => BlockOrder::of_listed(block.clone(), senders.clone(), works.clone()),
+            None => BlockOrder::new(block.clone(), senders.clone(), works.clone(), hot),
         };
         Self {
             statuses: Statuses::new(block.transactions.len(), lead, order, Sleeper::current()),
@@ -147,6 +151,7 @@ impl Job {
             looked: block.transactions.iter().map(|_| AtomicU8::new(UNKNOWN)).collect(),
             wanted: Mutex::default(),
             leases: Leases::of(&block),
+            works,
             block,
             senders,
             env,
@@ -325,7 +330,7 @@ impl Job {
             let began = Instant::now();
             let done = self.execute_here(runner, index);
             if let Some(done) = &done {
-                self.note_own(done.outcome.result.result.tx_gas_used(), began.elapsed());
+                self.note_own(index, done.outcome.result.result.tx_gas_used(), began.elapsed());
             }
             self.deliver(runner, index, done);
             return Vec::new();
@@ -336,6 +341,11 @@ impl Job {
             false => self.statuses.reopen(index),
         }
         missed
+    }
+
+    /// Notes that a thread of this process executed a transaction.
+    pub fn note_own(&self, index: usize, gas: u64, took: Duration) {
+        self.note_execution(Sample { index, gas, took, at: None });
     }
 
     /// Executes a transaction on the caller's thread, and hands nothing over.
@@ -554,7 +564,7 @@ impl Job {
     /// Adds to the experience: contracts whose calls conflicted, and whether values were missing.
     pub fn note_experience(&self, experience: &Experience) {
         if self.is_listed() {
-            return;
+            return self.learn_weights(&experience.weights);
         }
         self.statuses.with_order(|order| {
             experience.note(self.block.id.number, order.hot_callees());

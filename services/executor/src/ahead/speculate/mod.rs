@@ -42,13 +42,14 @@ mod status;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub use advice::Advice;
 pub use job::{AheadEvm, Job, Pace, Runner, position};
-pub use order::{TRANSACTION_WORK, work_of};
 pub use outcome::{Speculation, speculate};
 pub use pool::Prewarmers;
 pub use reader::{Miss, Reader};
+pub use work::Sample;
 
 use crate::{
     ahead::{
@@ -113,25 +114,24 @@ impl<'a> Ahead<'a> {
     /// Begins to execute the block's transactions ahead, if that is worthwhile. The engine's thread
     /// calls this, once the block's state includes everything before the first transaction.
     pub fn start(&self, block: &Arc<Block>, senders: &Senders, env: &EvmEnv) -> Option<Turns<'a>> {
-        let placement = self
-            .listed
-            .as_ref()
-            .zip(self.machines)
-            .map(|(listed, machines)| machines.place(block, &listed.state, env));
-        let (placement, senders) = (placement.flatten(), senders.share());
-        // A tx-executor recovers the signers of what it executes.
-        match placement.as_ref().is_some_and(Placement::is_shared) {
-            true => senders.leave(),
-            false => senders.recover(),
-        }
+        let senders = senders.share();
         // With a list and machines, the engine's own work is measured for the next placement.
         let is_alone = self.threads.is_empty() && self.listed.as_ref().zip(self.machines).is_none();
         if is_alone || block.transactions.len() < TRANSACTIONS_MIN {
+            senders.recover();
             return None;
         }
         let listed = self.listed.clone();
         let listed_state = listed.as_ref().map(|listed| listed.state.clone());
         let job = self.job(block, &senders, env, listed_state);
+        let placement = listed.as_ref().zip(self.machines);
+        let placement =
+            placement.and_then(|(listed, machines)| machines.place(&job, &listed.state));
+        // A tx-executor recovers the signers of what it executes.
+        match placement.as_ref().is_some_and(Placement::is_shared) {
+            true => senders.leave(),
+            false => senders.recover(),
+        }
         if let Some((placement, machines)) = placement.zip(self.machines) {
             machines.post(&job, placement, &self.span);
         }
@@ -226,6 +226,9 @@ impl Drop for Turns<'_> {
         if let Some(listed) = &self.listed {
             listed.stop();
         }
+        if let Some(machines) = self.machines {
+            machines.forget(&self.posted.job);
+        }
         #[cfg(test)]
         self.note_counts();
     }
@@ -289,7 +292,7 @@ impl<'a> Turns<'a> {
             machines.note_local(work, took);
             let other = self.executing + self.waiting;
             let in_order = self.began.elapsed().saturating_sub(other);
-            machines.note_in_order(work_of(&self.block), in_order);
+            machines.note_in_order(self.job().works.total(), in_order);
         }
         let (span, counts) = (Span::current(), &self.job().counts);
         span.record("listed", self.listed.is_some());
@@ -340,7 +343,8 @@ impl<'a> Turns<'a> {
         self.executing += took;
         if let Some(result) = &result {
             self.posted.job.counts.speculated.fetch_add(1, SeqCst);
-            self.posted.job.note_own(result.outcome.result.result.tx_gas_used(), took);
+            let gas = result.outcome.result.result.tx_gas_used();
+            self.posted.job.note_own(index, gas, took);
         }
         result
     }
@@ -379,10 +383,10 @@ impl<'a> Turns<'a> {
         self.job().judge(index, speculation, holds);
     }
 
-    /// Notes gas that the engine executed at the turn of its transaction.
-    pub fn note_own(&mut self, gas: u64, took: Duration) {
+    /// Notes that the engine executed a transaction at its turn.
+    pub fn note_own(&mut self, index: usize, gas: u64, took: Duration) {
         self.executing += took;
-        self.job().note_own(gas, took);
+        self.job().note_own(index, gas, took);
     }
 
     /// Notes that a transaction was committed, in either way.

@@ -1,11 +1,11 @@
 //! Order in which transactions may be executed ahead.
 
-use super::status::Order;
+use super::{status::Order, work::Works};
 use crate::ahead::senders::SharedSenders;
 use alloy_consensus::Transaction as _;
 use alloy_primitives::map::AddressMap;
-use std::{cmp::Reverse, sync::Arc};
-use tandem_chain::{Block, Transaction};
+use std::sync::Arc;
+use tandem_chain::Block;
 use tandem_primitives::{Address, BlockNumber};
 
 /// Index for no transaction.
@@ -24,30 +24,9 @@ pub struct BlockOrder {
     hot: AddressMap<BlockNumber>,
     /// Transactions in the order of their execution, if none depends on another one.
     independent: Option<std::vec::IntoIter<usize>>,
-    /// Expected work of those that are left.
-    work_left: u64,
-    /// Gas of the block divided by the gas limits of its transactions.
-    used: f64,
-}
-
-/// Gas that takes about as long as the recovery of a sender and what else each transaction costs.
-pub const TRANSACTION_WORK: u64 = 50_000;
-
-/// Returns the work of a block: its gas, and what each transaction costs besides.
-pub fn work_of(block: &Block) -> u64 {
-    block.header.gas_used + block.transactions.len() as u64 * TRANSACTION_WORK
-}
-
-/// Returns the work of a transaction that uses this part of its gas limit.
-pub fn expected_work(transaction: &Transaction, used: f64) -> u64 {
-    (transaction.gas_limit() as f64 * used) as u64 + TRANSACTION_WORK
-}
-
-/// Returns the gas of a block divided by the gas limits of its transactions.
-pub fn part_used(block: &Block) -> f64 {
-    let limits = block.transactions.iter().map(|transaction| transaction.gas_limit());
-    let limits: u64 = limits.fold(0, u64::saturating_add);
-    (block.header.gas_used as f64 / limits.max(1) as f64).clamp(0.0, 1.0)
+    /// Work of the block's transactions, and of those that are left.
+    works: Arc<Works>,
+    work_left: f64,
 }
 
 /// Results of calls to an address that held, and that conflicted.
@@ -66,24 +45,26 @@ impl Score {
 
 impl BlockOrder {
     /// Creates the order of a block, with the contracts that were hot in recent blocks.
-    pub fn new(block: Arc<Block>, senders: SharedSenders, hot: AddressMap<BlockNumber>) -> Self {
+    pub fn new(
+        block: Arc<Block>,
+        senders: SharedSenders,
+        works: Arc<Works>,
+        hot: AddressMap<BlockNumber>,
+    ) -> Self {
         let (last_of, callees) = (AddressMap::default(), AddressMap::default());
-        let (previous, independent, work_left, used) = (Vec::new(), None, 0, 0.0);
-        Self { block, senders, previous, last_of, callees, hot, independent, work_left, used }
+        let (previous, independent, work_left) = (Vec::new(), None, 0.0);
+        Self { block, senders, previous, last_of, callees, hot, independent, works, work_left }
     }
 
     /// Returns the order of a block whose transactions do not depend on one another, because its
     /// access list says what each reads. Those that may be long come first, so that no thread has
     /// one left when all others are done.
-    pub fn of_listed(block: Arc<Block>, senders: SharedSenders) -> Self {
+    pub fn of_listed(block: Arc<Block>, senders: SharedSenders, works: Arc<Works>) -> Self {
         let mut order: Vec<_> = (0..block.transactions.len()).collect();
         // The sort is stable: the engine needs the first ones first.
-        order.sort_by_key(|index| Reverse(block.transactions[*index].gas_limit()));
-        let used = part_used(&block);
-        let works = block.transactions.iter().map(|transaction| expected_work(transaction, used));
-        let work_left = works.sum();
-        let independent = Some(order.into_iter());
-        Self { independent, work_left, used, ..Self::new(block, senders, AddressMap::default()) }
+        order.sort_by(|a, b| works.expected(*b).total_cmp(&works.expected(*a)));
+        let (independent, work_left) = (Some(order.into_iter()), works.total());
+        Self { independent, work_left, ..Self::new(block, senders, works, AddressMap::default()) }
     }
 
     /// Notes whether the result of a call held.
@@ -122,13 +103,12 @@ impl Order for BlockOrder {
     fn next_independent(&mut self) -> Option<Option<usize>> {
         let next = self.independent.as_mut()?.next();
         if let Some(index) = next {
-            let work = expected_work(&self.block.transactions[index], self.used);
-            self.work_left = self.work_left.saturating_sub(work);
+            self.work_left = (self.work_left - self.works.expected(index)).max(0.0);
         }
         Some(next)
     }
 
-    fn work_left(&self) -> u64 {
+    fn work_left(&self) -> f64 {
         self.work_left
     }
 

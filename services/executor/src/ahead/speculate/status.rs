@@ -84,8 +84,8 @@ pub trait Order {
     }
 
     /// Returns the work of all transactions that [`Order::next_independent`] has not returned, in gas.
-    fn work_left(&self) -> u64 {
-        0
+    fn work_left(&self) -> f64 {
+        0.0
     }
 }
 
@@ -232,12 +232,12 @@ impl<R, O: Order> Statuses<R, O> {
 
     /// Claims some of the next transactions, if none depends on another one: at least one, and more
     /// while they are not above the `share` of the work that is left. At most `count_max`.
-    pub fn claim_share(&self, count_max: usize, share: impl FnOnce(u64) -> u64) -> Vec<usize> {
+    pub fn claim_share(&self, count_max: usize, share: impl FnOnce(f64) -> f64) -> Vec<usize> {
         let mut claims = self.claims.lock();
         let order = &mut claims.order;
         let committed = self.committed.load(SeqCst);
         let left = order.work_left();
-        let floor = left.saturating_sub(share(left));
+        let floor = left - share(left);
         let mut claimed = Vec::new();
         while !self.is_closed()
             && claimed.len() < count_max

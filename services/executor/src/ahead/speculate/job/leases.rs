@@ -2,12 +2,13 @@
 
 use super::Job;
 use crate::ahead::speculate::{
-    order::{TRANSACTION_WORK, expected_work, part_used},
     outcome::longest_lease,
+    work::{Sample, Weights},
 };
 use alloy_consensus::Transaction as _;
+use parking_lot::Mutex;
 use std::{
-    sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst},
+    sync::atomic::{AtomicU32, Ordering::SeqCst},
     time::Duration,
 };
 use tandem_chain::Block;
@@ -22,11 +23,8 @@ pub struct Leases {
     /// Time since the beginning, in µs and not 0, after which the engine executes a transaction
     /// itself. 0 for those that no tx-executor has.
     until: Box<[AtomicU32]>,
-    /// Gas of the block divided by the gas limits of its transactions.
-    used: f64,
-    /// Work that threads of this process did, and the time of it in ns.
-    own_work: AtomicU64,
-    own_ns: AtomicU64,
+    /// Executions so far, here and at tx-executors.
+    samples: Mutex<Vec<Sample>>,
 }
 
 /// Speed of a tx-executor.
@@ -50,34 +48,38 @@ impl Leases {
     /// Creates the state of a block of which nothing is leased.
     pub fn of(block: &Block) -> Self {
         let until = block.transactions.iter().map(|_| AtomicU32::new(0)).collect();
-        let used = part_used(block);
-        Self { until, used, own_work: AtomicU64::new(0), own_ns: AtomicU64::new(0) }
+        Self { until, samples: Mutex::default() }
     }
 }
 
 impl Job {
-    /// Notes gas that a thread of this process executed in this time.
-    pub fn note_own(&self, gas: u64, took: Duration) {
-        self.leases.own_work.fetch_add(gas + TRANSACTION_WORK, SeqCst);
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.leases.own_ns.fetch_add(took, SeqCst);
+    /// Notes the execution of a transaction, if its block has an access list. Nothing else shares out work.
+    pub fn note_execution(&self, sample: Sample) {
+        if self.is_listed() {
+            self.leases.samples.lock().push(sample);
+        }
     }
 
     /// Returns the work that threads of this process did, in gas, and the time that this took.
-    pub fn own_execution(&self) -> (u64, Duration) {
-        (self.leases.own_work.load(SeqCst), Duration::from_nanos(self.leases.own_ns.load(SeqCst)))
+    pub fn own_execution(&self) -> (f64, Duration) {
+        let samples = self.leases.samples.lock();
+        let own = samples.iter().filter(|sample| sample.at.is_none());
+        own.fold((0.0, Duration::ZERO), |(work, took), sample| {
+            (work + self.works.done(sample.index, sample.gas), took + sample.took)
+        })
     }
 
-    /// Returns the work of a transaction, in gas, if it uses as much of its limit as the whole block.
-    pub fn expected_work(&self, index: usize) -> f64 {
-        expected_work(&self.block.transactions[index], self.leases.used) as f64
+    /// Learns the weights of callees from the block's executions.
+    pub(super) fn learn_weights(&self, weights: &Weights) {
+        let callee = |index: usize| self.block.transactions[index].to();
+        weights.learn(callee, &self.works, &self.leases.samples.lock());
     }
 
     /// Claims the next transactions for a tx-executor of this pace, with about so much work in all: at
     /// most `count_max`, and more than one only up to the work. `work` gets that of all that are left.
     pub fn lease(&self, count_max: usize, pace: Pace, work: impl FnOnce(f64) -> f64) -> Vec<usize> {
-        let leased = self.statuses.claim_share(count_max, |left| work(left as f64) as u64);
-        let sum = leased.iter().map(|index| self.expected_work(*index)).sum();
+        let leased = self.statuses.claim_share(count_max, work);
+        let sum = leased.iter().map(|index| self.works.expected(*index)).sum();
         let backlog = ((pace.begins + pace.time_of(sum)) * PATIENCE).min(BACKLOG_MAX);
         let now = self.started.elapsed();
         for index in &leased {

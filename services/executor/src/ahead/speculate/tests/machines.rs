@@ -102,11 +102,11 @@ impl Twin {
             }
             if self.conduct == Conduct::Talkative {
                 let unasked = TxResult { index: 9_999, ..result.clone() };
-                self.answer(session, TxReply::Result(Box::new(unasked)));
-                self.answer(session, TxReply::Result(Box::new(result.clone())));
+                self.answer(session, TxReply::Results(vec![unasked]));
+                self.answer(session, TxReply::Results(vec![result.clone()]));
                 self.answer(session - 1, TxReply::Refused("of another block".to_owned()));
             }
-            self.answer(session, TxReply::Result(Box::new(result)));
+            self.answer(session, TxReply::Results(vec![result]));
         }
     }
 
