@@ -55,7 +55,7 @@ pub use running::{Running, signal};
 pub use single::{Service, SingleExecutor, init};
 pub use six::Six;
 pub use tandem_testkit::hooked::{Hooked, Hooks, Liar};
-pub use transactions::Transfer;
+pub use transactions::{Transfer, signed_call};
 pub use wait::wait;
 pub use wired::{Wired, Wiring, last_lines};
 pub use world::{Account, World};

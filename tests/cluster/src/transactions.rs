@@ -78,22 +78,36 @@ impl Transfer {
     /// Signs a transfer with the key of this number, for this nonce. It pays a tip for each gas, in
     /// wei, and at most 100 gwei.
     pub fn new(key: usize, nonce: u64, tip: u128) -> Self {
-        let (signer, to) = (&signers()[key], Address::repeat_byte(0x70));
-        let transaction = TxEip1559 {
-            chain_id: CHAIN_ID,
-            nonce,
-            gas_limit: 21_000,
-            max_fee_per_gas: 100_000_000_000,
-            max_priority_fee_per_gas: tip,
-            to: TxKind::Call(to),
-            value: U256::from(1),
-            ..TxEip1559::default()
-        };
-        let signature = signer.sign(transaction.signature_hash());
-        let signed = TxEnvelope::from(transaction.into_signed(signature));
-        let (raw, hash) = (signed.encoded_2718().into(), *signed.tx_hash());
-        Self { raw, hash, sender: signer.address, to }
+        let to = Address::repeat_byte(0x70);
+        let (raw, hash) = signed_call(key, nonce, tip, to, Bytes::new(), 21_000);
+        Self { raw, hash, sender: signers()[key].address, to }
     }
+}
+
+/// Signs a call of a contract with the key of this number, which sends one wei. Nonce and fees are as in
+/// [`Transfer::new`]. Returns the transaction in the form of EIP-2718, and its hash.
+pub fn signed_call(
+    key: usize,
+    nonce: u64,
+    tip: u128,
+    to: Address,
+    input: Bytes,
+    gas_limit: u64,
+) -> (Bytes, B256) {
+    let transaction = TxEip1559 {
+        chain_id: CHAIN_ID,
+        nonce,
+        gas_limit,
+        max_fee_per_gas: 100_000_000_000,
+        max_priority_fee_per_gas: tip,
+        to: TxKind::Call(to),
+        value: U256::from(1),
+        input,
+        ..TxEip1559::default()
+    };
+    let signature = signers()[key].sign(transaction.signature_hash());
+    let signed = TxEnvelope::from(transaction.into_signed(signature));
+    (signed.encoded_2718().into(), *signed.tx_hash())
 }
 
 /// Effect of a transaction.

@@ -1,6 +1,9 @@
 //! Recorded payloads, and the time a node takes to execute them.
 
-use crate::{client::request, node::Node};
+use crate::{
+    client::{Answer, Client, request},
+    node::Node,
+};
 use anyhow::{Context as _, ensure};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
@@ -11,11 +14,16 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
+use tandem_chain::{Fork, Payload, PayloadSidecar};
+use tandem_cluster_tests::new_payload;
 use tandem_overlap::stats::{Estimate, median};
 
 const ZERO: &str = "0x0000000000000000000000000000000000000000000000000000000000000000";
 /// Distances in blocks from the head to the safe block and to the finalized block.
 const FINALITY: [usize; 2] = [32, 64];
+
+/// Bytes of a header, about.
+const HEADER_BYTES: usize = 700;
 
 /// A folder with a genesis file and payloads.
 pub struct Corpus {
@@ -55,6 +63,22 @@ impl Corpus {
         Ok(Self { name, genesis, entries })
     }
 
+    /// Makes a corpus of payloads of a fork, each with the other parameters of newPayload.
+    pub fn of<'a>(
+        name: &str,
+        genesis: PathBuf,
+        fork: Fork,
+        payloads: impl Iterator<Item = (&'a Payload, &'a PayloadSidecar)>,
+    ) -> Self {
+        let forkchoice_version = if fork >= Fork::Amsterdam { 4 } else { 3 };
+        let entries = payloads.map(|(payload, sidecar)| {
+            let (method, params) = new_payload(fork, payload, sidecar);
+            let (hash, body) = (payload.block_hash.to_string(), request(method, &params));
+            Entry { hash, forkchoice_version, body }
+        });
+        Self { name: name.to_owned(), genesis, entries: entries.collect() }
+    }
+
     /// Sends all blocks to a node, each as the head, and returns the milliseconds of each
     /// newPayload. Waits for `gap` before each block.
     ///
@@ -74,6 +98,24 @@ impl Corpus {
         self.entries.iter().map(|entry| entry.body.as_str())
     }
 
+    /// Returns the bytes of all blocks with their access lists, about: those of transactions and lists, and of
+    /// a header each.
+    ///
+    /// # Errors
+    /// If a body is no call of newPayload.
+    pub fn block_bytes(&self) -> anyhow::Result<f64> {
+        let mut bytes = 0;
+        for body in self.bodies() {
+            let body: Value = serde_json::from_str(body)?;
+            let payload = &body["params"][0];
+            let transactions = payload["transactions"].as_array().context("no transactions")?;
+            let list = [&payload["blockAccessList"]];
+            let texts = transactions.iter().chain(list).filter_map(Value::as_str);
+            bytes += HEADER_BYTES + texts.map(|hex| hex.len() / 2 - 1).sum::<usize>();
+        }
+        Ok(bytes as f64)
+    }
+
     /// As [`Corpus::replay`], and calls `after` with each block that became the head.
     ///
     /// # Errors
@@ -82,6 +124,20 @@ impl Corpus {
         &self,
         node: &Node,
         gap: Duration,
+        after: impl FnMut(Replayed<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Vec<f64>> {
+        self.replay_by(node, gap, |engine, body| engine.post(body), after)
+    }
+
+    /// As [`Corpus::replay_with`], where `send` sends the body of newPayload.
+    ///
+    /// # Errors
+    /// As for [`Corpus::replay_with`], and the errors of `send`.
+    pub fn replay_by(
+        &self,
+        node: &Node,
+        gap: Duration,
+        mut send: impl FnMut(&mut Client, &str) -> anyhow::Result<Answer>,
         mut after: impl FnMut(Replayed<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<Vec<f64>> {
         let mut engine = node.engine()?;
@@ -89,7 +145,8 @@ impl Corpus {
         let mut times = Vec::with_capacity(self.entries.len());
         for (index, entry) in self.entries.iter().enumerate() {
             std::thread::sleep(gap);
-            let answer = engine.post(&entry.body).with_context(|| format!("newPayload {index}"))?;
+            let answer = send(&mut engine, &entry.body);
+            let answer = answer.with_context(|| format!("newPayload {index}"))?;
             let valid = Instant::now();
             let status = &answer.value["result"]["status"];
             ensure!(status == "VALID", "newPayload {index}: {}", answer.value);

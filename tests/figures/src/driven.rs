@@ -2,12 +2,47 @@
 
 use crate::client::{Client, request};
 use alloy_consensus::Transaction as _;
-use alloy_primitives::{Address, B256, hex};
-use anyhow::{Context as _, ensure};
+use alloy_primitives::{Address, B256, Bytes, hex};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{fs, path::PathBuf, time::Duration};
 use tandem_chain::{Fork, Payload, PayloadSidecar, decode_transaction};
-use tandem_cluster_tests::new_payload;
+use tandem_cluster_tests::{Builder, Forks, GENESIS_TIME, new_payload};
+use tempfile::TempDir;
+
+/// Genesis with funded senders, in a file.
+pub struct Genesis {
+    pub builder: Builder,
+    pub file: PathBuf,
+    _folder: TempDir,
+}
+
+impl Genesis {
+    /// Writes a genesis whose blocks have the rules of a fork, Osaka or Amsterdam, and this gas limit.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn new(fork: Fork, gas_limit: &str) -> anyhow::Result<Self> {
+        let builder = Builder::new(Forks::at_genesis(Fork::Osaka));
+        let mut genesis: Value = serde_json::from_str(builder.genesis_json())?;
+        genesis["gasLimit"] = json!(gas_limit);
+        if fork == Fork::Amsterdam {
+            genesis["config"]["amsterdamTime"] = json!(GENESIS_TIME + 1);
+        }
+        let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
+        let file = folder.path().join("genesis.json");
+        fs::write(&file, genesis.to_string())?;
+        Ok(Self { builder, file, _folder: folder })
+    }
+}
+
+/// Returns attributes with this limit as the wanted one, if their fork asks for it.
+pub fn with_limit(mut attributes: Value, gas_limit: &str) -> Value {
+    if !attributes["targetGasLimit"].is_null() {
+        attributes["targetGasLimit"] = json!(gas_limit);
+    }
+    attributes
+}
 
 /// Client, as a consensus client drives it.
 pub struct Driven {
@@ -104,6 +139,22 @@ impl Driven {
     pub fn add(&mut self, raw: &[u8]) -> anyhow::Result<()> {
         let raw = hex::encode_prefixed(raw);
         self.engine.call("eth_sendRawTransaction", &json!([raw])).map(drop)
+    }
+
+    /// Sends transactions to the pool in one request.
+    ///
+    /// # Errors
+    /// If the client does not answer, or refuses one.
+    pub fn add_all(&mut self, all: &[Bytes]) -> anyhow::Result<()> {
+        let call = |raw: &Bytes| -> Value {
+            let params = [hex::encode_prefixed(raw)];
+            json!({"jsonrpc": "2.0", "id": 1, "method": "eth_sendRawTransaction", "params": params})
+        };
+        let answers = self.engine.post(&Value::from_iter(all.iter().map(call)).to_string())?.value;
+        let answers = answers.as_array().context("no batch of answers")?;
+        ensure!(answers.len() == all.len(), "{} answers to {} calls", answers.len(), all.len());
+        let refused = answers.iter().find(|answer| !answer["result"].is_string());
+        refused.map_or(Ok(()), |answer| bail!("eth_sendRawTransaction: {}", answer["error"]))
     }
 
     /// Returns the nonce after those of a sender's transactions in chain and pool.

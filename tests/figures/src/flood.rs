@@ -1,5 +1,6 @@
 //! newPayload while users flood the pool with transactions of all kinds: the time as a ratio to the time
-//! without, in one process, in a cluster, where the pool is a process of its own, and in geth.
+//! without, in one process, in a cluster, where the pool is a process of its own, in a cluster whose
+//! processes have the weights of `docker-compose.yml`, and in geth.
 
 use crate::{
     Setting,
@@ -8,6 +9,7 @@ use crate::{
     corpus::ratio_of_medians,
     figure::{Figure, Limit, Report},
     node::{Kind, Node},
+    quota::Quota,
 };
 use alloy_primitives::{B256, hex};
 use anyhow::{Context as _, ensure};
@@ -39,6 +41,8 @@ const SENDERS: usize = 8;
 const BATCH: usize = 25;
 /// Least share of the transactions of the rate that a client must have answered.
 const ANSWERED_MIN: f64 = 0.5;
+/// Weight of tx-pool beside 1,024 of each other process, as in `docker-compose.yml`.
+const POOL_WEIGHT: u64 = 256;
 /// Settings of geth.
 const GETH: &str = "--rpc.batch-request-limit 1000 --cache 256";
 
@@ -55,18 +59,26 @@ fn compare(setting: &Setting, geth: Option<&Path>) -> anyhow::Result<Vec<Figure>
     fs::write(&genesis, builder.genesis_json())?;
     let requests: Arc<[Vec<String>]> = (0..THREADS).map(requests).collect();
     let mut figures = Vec::new();
+    let tandem = setting.tandem.as_path();
+    let at_most = Limit::AtMost(RATIO_MAX);
     let kinds = [
-        ("one process", Kind::One, setting.tandem.as_path(), "", Limit::None),
-        ("cluster", Kind::Six, &setting.tandem, "", Limit::AtMost(RATIO_MAX)),
+        ("one process", Kind::One, tandem, false, Limit::None),
+        ("cluster", Kind::Six, tandem, false, at_most),
+        ("cluster with weights", Kind::Six, tandem, true, at_most),
     ];
-    let geth = geth.map(|geth| ("geth", Kind::Geth, geth, GETH, Limit::None));
-    for (name, kind, binary, config, limit) in kinds.into_iter().chain(geth) {
-        let start = || Node::start_kind(kind, binary, &genesis, config);
+    let geth = geth.map(|geth| ("geth", Kind::Geth, geth, false, Limit::None));
+    for (name, kind, binary, has_weights, limit) in kinds.into_iter().chain(geth) {
+        let config = if kind == Kind::Geth { GETH } else { "" };
+        let start = || {
+            let node = Node::start_kind(kind, binary, &genesis, config)?;
+            let groups = has_weights.then(|| weigh(&node)).transpose()?;
+            anyhow::Ok(Weighted { node, _groups: groups })
+        };
         let (mut with, mut without) = (Vec::new(), Vec::new());
         let mut answered = Called { per_second: f64::INFINITY, taken: 1.0 };
         for _ in 0..REPLAYS[usize::from(setting.quick)] {
-            without.extend(times(&start()?, &blocks, None)?.0);
-            let (meanwhile, flood) = times(&start()?, &blocks, Some(requests.clone()))?;
+            without.extend(times(&start()?.node, &blocks, None)?.0);
+            let (meanwhile, flood) = times(&start()?.node, &blocks, Some(requests.clone()))?;
             with.extend(meanwhile);
             let Called { per_second, taken } = flood.context("no flood")?;
             ensure!(
@@ -85,6 +97,21 @@ fn compare(setting: &Setting, geth: Option<&Path>) -> anyhow::Result<Vec<Figure>
         figures.push(Figure::estimate(name, ratio, limit).note(note));
     }
     Ok(figures)
+}
+
+/// Node, and then the groups of its processes, which can be removed only without these.
+struct Weighted {
+    node: Node,
+    _groups: Option<Quota>,
+}
+
+/// Gives the processes of a cluster their weights.
+fn weigh(node: &Node) -> anyhow::Result<Quota> {
+    let weight = |name: &str| if name == "tx-pool" { POOL_WEIGHT } else { 1_024 };
+    let processes = node.processes()?;
+    ensure!(processes.iter().any(|(name, _)| name == "tx-pool"), "no process is named tx-pool");
+    let weights: Vec<_> = processes.iter().map(|(name, pid)| (*pid, weight(name))).collect();
+    Quota::of_weights(&weights).context("give the processes weights")
 }
 
 /// Executes the blocks, in a flood if there are requests. Returns the milliseconds of newPayload.

@@ -6,20 +6,26 @@
 
 use crate::{
     Setting,
-    driven::Driven,
+    driven::{Driven, Genesis, with_limit},
     figure::{Figure, Limit, Report},
     node::{Kind, Node},
 };
+use alloy_primitives::{Bytes, U256};
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::Path,
+    thread::sleep,
     time::{Duration, Instant},
 };
 use tandem_chain::Fork;
-use tandem_cluster_tests::{Builder, Forks, GENESIS_TIME, Mixed, Transfer, driver::attributes};
-use tempfile::TempDir;
+use tandem_cluster_tests::{
+    GENESIS_TIME, Mixed, Transfer,
+    contracts::{BURNER, STORE, store_calldata},
+    driver::attributes,
+    signed_call,
+};
 
 /// Pools of a full run on each fork, and of a quick one.
 const POOLS: [u64; 2] = [1_000, 40];
@@ -29,12 +35,19 @@ const TRANSACTIONS: u64 = 30;
 const SMALL_GAS_LIMIT: &str = "0x4c4b40";
 /// Gas limit of the genesis for large blocks.
 const LARGE_GAS_LIMIT: &str = "0x3938700";
-/// Pending transactions of the first full block.
+/// Pending transactions of a full block.
 const PENDING: u64 = 5_000;
 /// Senders of the pending transactions.
 const SENDERS: u64 = 40;
+/// Gas that each pending call may use, so that all together have 500 million.
+const CALL_GAS: u64 = 100_000;
+/// Slots that a call writes, each for the first time. More would need more gas than it has.
+const CALL_SLOTS: u64 = 3;
 /// Time that both clients have for a block.
 const BUILD_TIME: Duration = Duration::from_millis(400);
+/// Number of times that a client is asked again which alone refuses a transaction, and the pause before.
+const FURTHER_TRIES: u32 = 10;
+const TRY_PAUSE: Duration = Duration::from_millis(20);
 /// Settings of geth: tips of any size and transactions without a chain id, as in Tandem. Without
 /// `nolocals`, geth would say yes to a user's transaction that its pool refuses for now, and add it later.
 const GETH: &str = "--miner.gasprice 1 --rpc.allow-unprotected-txs --txpool.globalslots 6144 \
@@ -47,36 +60,54 @@ pub fn measure(setting: &Setting, geth: Option<&Path>, report: &mut Report) {
         let name = format!("pools, {fork}");
         report.measure(&name, || pools(setting, geth()?, fork));
     }
-    report.measure("first full block", || first_block(setting, geth()?));
+    for pending in [Pending::Transfers, Pending::Calls] {
+        let name = format!("first full block, {}", pending.name());
+        report.measure(&name, || first_block(setting, geth()?, pending));
+    }
 }
 
-/// Genesis with funded senders, in a file.
-struct Genesis {
-    builder: Builder,
-    file: PathBuf,
-    _folder: TempDir,
+/// Transactions in the pool when a build begins.
+#[derive(Clone, Copy)]
+enum Pending {
+    /// Transfers, with 105 million gas together.
+    Transfers,
+    /// Calls that execution takes time for, with 500 million gas together: half of them run until their
+    /// gas is used up, the others write slots.
+    Calls,
 }
 
-impl Genesis {
-    fn new(fork: Fork, gas_limit: &str) -> anyhow::Result<Self> {
-        let builder = Builder::new(Forks::at_genesis(Fork::Osaka));
-        let mut genesis: Value = serde_json::from_str(builder.genesis_json())?;
-        genesis["gasLimit"] = json!(gas_limit);
-        if fork == Fork::Amsterdam {
-            genesis["config"]["amsterdamTime"] = json!(GENESIS_TIME + 1);
+impl Pending {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Transfers => "105 Mgas of transfers",
+            Self::Calls => "500 Mgas of calls",
         }
-        let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
-        let file = folder.path().join("genesis.json");
-        std::fs::write(&file, genesis.to_string())?;
-        Ok(Self { builder, file, _folder: folder })
     }
-}
 
-fn with_limit(mut attributes: Value, gas_limit: &str) -> Value {
-    if !attributes["targetGasLimit"].is_null() {
-        attributes["targetGasLimit"] = json!(gas_limit);
+    /// Returns the transaction of this number.
+    fn write(self, number: u64) -> Bytes {
+        let (key, nonce) = ((number % SENDERS) as usize, number / SENDERS);
+        let tip = 1_000_000_000 + u128::from(number * 7_919 % 10_007);
+        match self {
+            Self::Transfers => Transfer::new(key, nonce, tip).raw,
+            Self::Calls if number.is_multiple_of(2) => {
+                signed_call(key, nonce, tip, BURNER, Bytes::new(), CALL_GAS).0
+            }
+            Self::Calls => {
+                let first = (number + 1) << 8;
+                let pairs = (first..first + CALL_SLOTS).map(|slot| (U256::from(slot), U256::ONE));
+                signed_call(key, nonce, tip, STORE, store_calldata(pairs), CALL_GAS).0
+            }
+        }
     }
-    attributes
+
+    /// Returns the least number of transactions of a full block.
+    fn full(self) -> usize {
+        match self {
+            Self::Transfers => 2_000,
+            Self::Calls => 550,
+        }
+    }
 }
 
 fn percentile(values: &mut [f64], part: f64) -> anyhow::Result<f64> {
@@ -92,6 +123,29 @@ fn message_of(error: &anyhow::Error) -> String {
     let message = text.split("\"message\":\"").nth(1).unwrap_or(&text);
     message.chars().take_while(|letter| !matches!(letter, ':' | '"')).collect()
 }
+
+/// Adds a transaction to the pools of two clients. One that alone refuses it is asked again for a while:
+/// geth's pool follows the head some time after the answer to forkchoiceUpdated.
+fn add_to_both(this: &mut Driven, that: &mut Driven, raw: &[u8]) -> (Added, Added) {
+    let (mut first, mut second) = (this.add(raw), that.add(raw));
+    for _ in 0..FURTHER_TRIES {
+        match (&first, &second) {
+            (Err(_), Ok(())) => {
+                sleep(TRY_PAUSE);
+                first = this.add(raw);
+            }
+            (Ok(()), Err(_)) => {
+                sleep(TRY_PAUSE);
+                second = that.add(raw);
+            }
+            _ => break,
+        }
+    }
+    (first, second)
+}
+
+/// Outcome of an attempt to add a transaction.
+type Added = anyhow::Result<()>;
 
 /// Builds on random pools in both clients.
 fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figure>> {
@@ -111,31 +165,30 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
     let (mut base_fee, mut invalid, mut empty) = (1_000_000_000, 0_u32, 0_u32);
     let (mut ratios, mut times, mut taken) = (Vec::new(), Vec::new(), 0);
     let mut least = String::new();
-    // Refusals by one client alone, by client and reason.
-    let mut reasons = BTreeMap::<String, u32>::new();
+    // Refusals by one client alone, by client and reason, each with the block of the first one.
+    let mut reasons = BTreeMap::<String, (u32, u64)>::new();
+    let mut refuses = |client: &str, error: &anyhow::Error, block: u64| {
+        let reason = format!("{client}: {}", message_of(error));
+        reasons.entry(reason).or_insert((0, block)).0 += 1;
+    };
     for number in 1..=count {
         for sender in Mixed::senders() {
             mixed.set_nonce(sender, own.next_nonce(sender)?);
         }
         for _ in 0..TRANSACTIONS {
             let (raw, sender) = mixed.write(number, base_fee);
-            // Few are taken by one of them alone, as their rules for delegated accounts differ.
-            match (geth.add(&raw), own.add(&raw)) {
+            match add_to_both(&mut geth, &mut own, &raw) {
                 (Ok(()), Ok(())) => mixed.set_nonce(sender, own.next_nonce(sender)?),
                 (Err(_), Err(_)) => {}
-                (Ok(()), Err(error)) => {
-                    *reasons.entry(format!("Tandem: {}", message_of(&error))).or_default() += 1;
-                }
-                (Err(error), Ok(())) => {
-                    *reasons.entry(format!("geth: {}", message_of(&error))).or_default() += 1;
-                }
+                (Ok(()), Err(error)) => refuses("Tandem", &error, number),
+                (Err(error), Ok(())) => refuses("geth", &error, number),
             }
         }
         let asked = attributes(fork, GENESIS_TIME + 12 * number, number as u8);
         let asked = with_limit(asked, SMALL_GAS_LIMIT);
         let id = own.choose(head, &asked)?.context("no payload id")?;
         let geth_id = geth.choose(head, &asked)?.context("no payload id of geth")?;
-        std::thread::sleep(BUILD_TIME);
+        sleep(BUILD_TIME);
         let built = own.take(&id)?;
         let geths = geth.take(&geth_id)?;
         times.push(built.took.as_secs_f64() * 1e3);
@@ -160,8 +213,11 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
     }
     let compared = ratios.len();
     let note = format!("{compared} pools, median {:.4}", percentile(&mut ratios, 0.5)?);
-    let differ: u32 = reasons.values().sum();
-    let reasons: Vec<_> = reasons.iter().map(|(why, count)| format!("{count} by {why}")).collect();
+    let differ: u32 = reasons.values().map(|(count, _)| count).sum();
+    let reason = |(why, (count, block)): (&String, &(u32, u64))| {
+        format!("{count} by {why}, first before block {block}")
+    };
+    let reasons: Vec<_> = reasons.iter().map(reason).collect();
     let name = |what: &str| format!("{fork}: {what}");
     let sent = (count * TRANSACTIONS) as f64;
     Ok(vec![
@@ -191,7 +247,7 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
 }
 
 /// Measures the time from forkchoiceUpdated to a full block in a large pool.
-fn first_block(setting: &Setting, geth: &Path) -> anyhow::Result<Vec<Figure>> {
+fn first_block(setting: &Setting, geth: &Path, pending: Pending) -> anyhow::Result<Vec<Figure>> {
     let fork = Fork::Osaka;
     let rounds = if setting.quick { 10 } else { 40 };
     let genesis = Genesis::new(fork, LARGE_GAS_LIMIT)?;
@@ -202,10 +258,8 @@ fn first_block(setting: &Setting, geth: &Path) -> anyhow::Result<Vec<Figure>> {
     let head = own.genesis()?;
     geth.choose(head, &Value::Null)?;
     for number in 0..PENDING {
-        let (key, nonce) = ((number % SENDERS) as usize, number / SENDERS);
-        let tip = 1_000_000_000 + u128::from(number * 7_919 % 10_007);
-        let Transfer { raw, .. } = Transfer::new(key, nonce, tip);
-        own.add(&raw).and_then(|()| geth.add(&raw)).context("send a transfer")?;
+        let raw = pending.write(number);
+        own.add(&raw).and_then(|()| geth.add(&raw)).context("send a transaction")?;
     }
     let (mut times, mut transactions) = (Vec::new(), 0);
     let asked = |round: u64| attributes(fork, GENESIS_TIME + 12 + round, round as u8);
@@ -216,32 +270,28 @@ fn first_block(setting: &Setting, geth: &Path) -> anyhow::Result<Vec<Figure>> {
         let built = own.take(&id)?;
         times.push(began.elapsed().as_secs_f64() * 1e3);
         transactions = built.payload.transactions.len();
-        ensure!(transactions > 2_000, "the block has {transactions} transactions");
-        std::thread::sleep(Duration::from_millis(100));
+        ensure!(transactions > pending.full(), "the block has {transactions} transactions");
+        sleep(Duration::from_millis(100));
     }
     // geth answers with an empty block until the full one is there.
     let mut geths = None;
-    for (round, wait) in (0..60).map(|step| 5 + 5 * step).enumerate() {
+    for (round, wait) in (0..100).map(|step| 5 + 5 * step).enumerate() {
         let id = geth.choose(head, &asked(1_000 + round as u64))?.context("no id of geth")?;
-        std::thread::sleep(Duration::from_millis(wait));
-        if geth.take(&id)?.payload.transactions.len() >= transactions {
+        sleep(Duration::from_millis(wait));
+        if geth.take(&id)?.payload.transactions.len() > pending.full() {
             geths = Some(wait as f64);
             break;
         }
     }
     let note = format!("{PENDING} pending, {transactions} in the block");
+    let name = |what: &str| format!("first full block, {}: {what}", pending.name());
+    let median = percentile(&mut times, 0.5)?;
     let mut figures = vec![
-        Figure::new("first full block p50, ms", percentile(&mut times, 0.5)?, Limit::AtMost(150.0))
-            .note(note),
-        Figure::new(
-            "first full block, latest, ms",
-            percentile(&mut times, 1.0)?,
-            Limit::AtMost(1_000.0),
-        ),
+        Figure::new(name("p50, ms"), median, Limit::AtMost(150.0)).note(note),
+        Figure::new(name("latest, ms"), percentile(&mut times, 1.0)?, Limit::AtMost(1_000.0)),
     ];
     figures.extend(geths.map(|geths| {
-        let name = "first full block of geth, ms";
-        Figure::new(name, geths, Limit::None)
+        Figure::new(name("geth, ms"), geths, Limit::None)
             .note("the shortest wait that brought it, in steps of 5")
     }));
     Ok(figures)

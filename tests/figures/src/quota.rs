@@ -30,20 +30,45 @@ impl Quota {
     /// # Errors
     /// If there are no control groups for processors, or they cannot be made here.
     pub fn of_each(processes: &[u32], share: f64) -> anyhow::Result<Self> {
-        let (root, hierarchy) = root()?;
         let quota = (share * PERIOD_US as f64) as u64;
+        Self::make(processes.iter().copied(), |group, hierarchy, _| match hierarchy {
+            Hierarchy::First => {
+                write(group, "cpu.cfs_period_us", PERIOD_US)?;
+                write(group, "cpu.cfs_quota_us", quota)
+            }
+            Hierarchy::Second => write(group, "cpu.max", format!("{quota} {PERIOD_US}")),
+        })
+    }
+
+    /// Gives each process its weight among those that want a busy processor, as containers have it: 1,024
+    /// is that of a container for which nothing is said.
+    ///
+    /// # Errors
+    /// As for [`Quota::of_each`].
+    pub fn of_weights(processes: &[(u32, u64)]) -> anyhow::Result<Self> {
+        let ids = processes.iter().map(|(process, _)| *process);
+        Self::make(ids, |group, hierarchy, index| {
+            let (_, weight) = processes[index];
+            match hierarchy {
+                Hierarchy::First => write(group, "cpu.shares", weight),
+                // Version 2 has 100 where version 1 has 1,024.
+                Hierarchy::Second => write(group, "cpu.weight", (weight * 100 / 1_024).max(1)),
+            }
+        })
+    }
+
+    /// Makes a group for each process. `set` gets it with the process's place in the list.
+    fn make(
+        processes: impl Iterator<Item = u32>,
+        set: impl Fn(&Path, &Hierarchy, usize) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let (root, hierarchy) = root()?;
         let mut made = Self { groups: Vec::new() };
-        for process in processes {
+        for (index, process) in processes.enumerate() {
             let group = root.join(format!("tandem-figures-{process}"));
             fs::create_dir(&group).with_context(|| format!("make {}", group.display()))?;
             made.groups.push(group.clone());
-            match hierarchy {
-                Hierarchy::First => {
-                    write(&group, "cpu.cfs_period_us", PERIOD_US)?;
-                    write(&group, "cpu.cfs_quota_us", quota)?;
-                }
-                Hierarchy::Second => write(&group, "cpu.max", format!("{quota} {PERIOD_US}"))?,
-            }
+            set(&group, &hierarchy, index)?;
             write(&group, "cgroup.procs", process)?;
         }
         Ok(made)

@@ -15,8 +15,12 @@ use tokio::{
         tcp::{ReadHalf, WriteHalf},
     },
     runtime::Handle,
-    sync::watch,
+    sync::{mpsc, watch},
+    time::Instant,
 };
+
+/// Maximum number of pieces on their way in one direction of a connection, of 64 KiB at most.
+const ON_THE_WAY_MAX: usize = 256;
 
 /// Behaviour of the network.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -138,22 +142,46 @@ async fn carry(
     }
 }
 
-async fn pump(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, mut state: watch::Receiver<State>) {
+/// Passes bytes on in the order in which they came. Those that are delayed hold up none that come later.
+async fn pump(from: ReadHalf<'_>, to: WriteHalf<'_>, state: watch::Receiver<State>) {
+    let (sender, receiver) = mpsc::channel(ON_THE_WAY_MAX);
+    tokio::join!(collect(from, sender, state.clone()), deliver(receiver, to, state));
+}
+
+async fn collect(
+    mut from: ReadHalf<'_>,
+    to: mpsc::Sender<(Instant, Vec<u8>)>,
+    mut state: watch::Receiver<State>,
+) {
     let mut buffer = vec![0; 1 << 16];
     loop {
         let read = tokio::select! {
             read = from.read(&mut buffer) => read.unwrap_or(0),
             cut = state.wait_for(|state| state.network == Network::Cut) => { drop(cut); 0 }
         };
-        if read == 0 {
+        let delay = match state.borrow().network {
+            Network::Slow(delay) => delay,
+            _ => Duration::ZERO,
+        };
+        let piece = (Instant::now() + delay, buffer[..read].to_vec());
+        if read == 0 || to.send(piece).await.is_err() {
             break;
         }
-        let passes = state.wait_for(|state| state.network != Network::Silent).await;
-        let passes = passes.map(|state| state.network);
-        if let Ok(Network::Slow(delay)) = passes {
-            tokio::time::sleep(delay).await;
+    }
+}
+
+async fn deliver(
+    mut from: mpsc::Receiver<(Instant, Vec<u8>)>,
+    mut to: WriteHalf<'_>,
+    mut state: watch::Receiver<State>,
+) {
+    while let Some((due, bytes)) = from.recv().await {
+        // A timer rounds up to a millisecond, so it is not asked without a delay.
+        if due > Instant::now() {
+            tokio::time::sleep_until(due).await;
         }
-        if passes.is_err() || to.write_all(&buffer[..read]).await.is_err() {
+        let passes = state.wait_for(|state| state.network != Network::Silent).await.is_ok();
+        if !passes || to.write_all(&bytes).await.is_err() {
             break;
         }
     }

@@ -1,0 +1,184 @@
+//! Blocks whose transactions are executed by several processes, as if each were a machine: every
+//! process has the same share of a processor.
+//!
+//! The corpora are folders whose name begins with `amsterdam` (docs/figures.md).
+
+mod faults;
+mod outside;
+mod worst;
+
+use crate::{
+    Setting,
+    client::series,
+    corpus::{Corpus, in_turn, name_of, ratio},
+    figure::{Figure, Limit, Report},
+    node::{Kind, Node},
+    quota::Quota,
+    sides::WARMUP,
+};
+use anyhow::Context as _;
+use outside::Outside;
+use std::{fs, path::PathBuf, time::Duration};
+
+/// Share of a processor that each process has: with a period of 5 ms, groups can have no less. Those
+/// that work for a payload fit into two processors, with eight tx-executors just so.
+const SHARE: f64 = 0.2;
+
+/// Numbers of tx-executors, with the least speed-up over one process. The executor takes a share itself,
+/// so one tx-executor makes two machines.
+const NUMBERS: [(u16, Limit); 4] = [
+    (1, Limit::None),
+    (2, Limit::AtLeast(1.8)),
+    (4, Limit::AtLeast(3.2)),
+    (8, Limit::AtLeast(5.5)),
+];
+
+/// Tx-executors beside the worst blocks, and the longest time of such a block, as a ratio to that of one
+/// process.
+const WORST: (u16, Limit) = (2, Limit::AtMost(1.05));
+
+/// Delay of the network, one way. Its timers round up to whole milliseconds, so that this is 1 ms on average.
+const DELAY: Duration = Duration::from_micros(500);
+
+/// Pause between two blocks, in which no process uses its share up.
+const GAP: Duration = Duration::from_millis(100);
+
+/// Measures all figures on the available corpora.
+pub fn measure(setting: &Setting, report: &mut Report) {
+    let folders = corpora(setting);
+    let names: Vec<_> = folders.iter().map(|folder| name_of(folder)).collect();
+    if folders.is_empty() {
+        report.say("no corpora whose name begins with `amsterdam` in TANDEM_CORPORA");
+    }
+    report.say(&format!("corpora: {}; {SHARE} of a processor for each process", names.join(", ")));
+    if let Err(error) = Quota::of_each(&[], SHARE) {
+        return report.say(&format!("skipped, processes cannot be limited: {error:#}"));
+    }
+    for kind in worst::Kind::ALL {
+        let (number, limit) = WORST;
+        let figure = format!("{number} tx-executors / one process, {}", kind.name());
+        report.measure(&figure, || {
+            let genesis = worst::genesis()?;
+            let corpus = worst::chain(setting, kind, &genesis)?;
+            compare(setting, &figure, &corpus, (number, 0), limit)
+        });
+    }
+    for folder in &folders {
+        let name = name_of(folder);
+        let blocks_max = if setting.quick { WARMUP + 30 } else { usize::MAX };
+        let load = || Corpus::load(folder, blocks_max);
+        for (number, limit) in NUMBERS {
+            let figure = format!("one process / {number} tx-executors, {name}");
+            report.measure(&figure, || compare(setting, &figure, &load()?, (0, number), limit));
+        }
+        let figure = format!("2 tx-executors, 0 / 1 ms one way, {name}");
+        report.measure(&figure, || compare_delay(setting, &figure, &load()?));
+        let figure = format!("bytes between processes / block and list, {name}");
+        report.measure(&figure, || count_bytes(setting, &figure, &load()?));
+        let figure = format!("faults, {name}");
+        report.measure(&figure, || faults::measure(setting, &figure, &load()?));
+    }
+}
+
+/// Returns the folders of the corpora with access lists.
+fn corpora(setting: &Setting) -> Vec<PathBuf> {
+    let entries = setting.corpora.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
+    let mut found: Vec<_> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.join("payloads.jsonl.gz").is_file())
+        .filter(|path| name_of(path).starts_with("amsterdam"))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Compares newPayload with two numbers of tx-executors, 0 for one process alone: the time with the first
+/// as a ratio to that with the second.
+fn compare(
+    setting: &Setting,
+    name: &str,
+    corpus: &Corpus,
+    (first, second): (u16, u16),
+    limit: Limit,
+) -> anyhow::Result<Vec<Figure>> {
+    let rounds = if setting.quick { 2 } else { 6 };
+    let replay = |tx_executors| replay(setting, corpus, tx_executors);
+    let (with, without) = in_turn(rounds, || replay(first), || replay(second))?;
+    // The larger number is that of interest.
+    let shared = if first > second { &with } else { &without };
+    let leased: f64 = shared.iter().map(|replay| replay.leased).sum();
+    let times = |all: Vec<Replay>| all.into_iter().map(|it| it.times).collect::<Vec<_>>();
+    let estimate = ratio(&times(with), &times(without), setting.seed)?;
+    let executed = leased / rounds as f64;
+    let note = format!("{rounds} rounds of {} blocks, {executed} leased", estimate.blocks);
+    Ok(vec![Figure::estimate(name, estimate, limit).note(note)])
+}
+
+/// Compares newPayload with two tx-executors behind a network with and without a delay.
+fn compare_delay(setting: &Setting, name: &str, corpus: &Corpus) -> anyhow::Result<Vec<Figure>> {
+    let rounds = if setting.quick { 2 } else { 6 };
+    let replay = |delay| {
+        let mut outside = Outside::start(&setting.tandem, 2)?;
+        outside.delay(delay);
+        let config = outside.settings();
+        let node = Node::start_kind(Kind::Six, &setting.tandem, &corpus.genesis, &config)?;
+        outside.limit()?;
+        Ok(replay_on(node, corpus)?.times)
+    };
+    let (near, far) = in_turn(rounds, || replay(Duration::ZERO), || replay(DELAY))?;
+    let estimate = ratio(&near, &far, setting.seed)?;
+    let note = format!("{rounds} rounds of {} blocks", estimate.blocks);
+    Ok(vec![Figure::estimate(name, estimate, Limit::AtLeast(0.8)).note(note)])
+}
+
+/// Counts the bytes between the processes of a cluster with two tx-executors.
+fn count_bytes(setting: &Setting, name: &str, corpus: &Corpus) -> anyhow::Result<Vec<Figure>> {
+    let bytes = replay(setting, corpus, 2)?.bytes;
+    let ratio = bytes / corpus.block_bytes()?;
+    let note = format!("{:.2} MB a block", bytes / corpus.len() as f64 / 1e6);
+    Ok(vec![Figure::new(name, ratio, Limit::AtMost(3.0)).note(note)])
+}
+
+/// Outcome of a replay.
+struct Replay {
+    /// Milliseconds of each newPayload that counts.
+    times: Vec<f64>,
+    /// Number of transactions that tx-executors executed.
+    leased: f64,
+    /// Bytes over loopback, without those of the consensus client's calls.
+    bytes: f64,
+}
+
+/// Replays a corpus with so many tx-executors, 0 for one process alone.
+fn replay(setting: &Setting, corpus: &Corpus, tx_executors: u16) -> anyhow::Result<Replay> {
+    let kind = if tx_executors == 0 { Kind::One } else { Kind::Six };
+    let flags = match kind {
+        Kind::Six => vec!["--tx-executors".to_owned(), tx_executors.to_string()],
+        _ => Vec::new(),
+    };
+    replay_on(Node::start_with_flags(kind, &setting.tandem, &corpus.genesis, flags)?, corpus)
+}
+
+/// Replays a corpus on a node, each of whose processes has its share.
+fn replay_on(node: Node, corpus: &Corpus) -> anyhow::Result<Replay> {
+    let processes: Vec<_> = node.processes()?.into_iter().map(|(_, pid)| pid).collect();
+    let quota = Quota::of_each(&processes, SHARE).context("limit the processes")?;
+    let before = loopback_bytes()?;
+    let mut times = corpus.replay(&node, GAP)?;
+    let bytes = loopback_bytes()? - before - corpus.bodies().map(str::len).sum::<usize>() as f64;
+    let text = node.metrics()?;
+    let executed = "tandem_executor_leased_transactions_total{outcome=\"executed\"}";
+    let leased = series(&text, executed);
+    // A group can be removed only without its process.
+    drop(node);
+    drop(quota);
+    Ok(Replay { times: times.split_off(WARMUP.min(times.len() / 2)), leased, bytes })
+}
+
+/// Returns the bytes that the loopback interface has carried (proc(5), `/proc/net/dev`).
+fn loopback_bytes() -> anyhow::Result<f64> {
+    let text = fs::read_to_string("/proc/net/dev")?;
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("lo:"));
+    let received = line.and_then(|line| line.split_whitespace().next()).context("no lo")?;
+    Ok(received.parse()?)
+}
