@@ -10,7 +10,6 @@ use crate::{
     client::{Client, sum_of},
     corpus::Corpus,
     figure::{Figure, Limit},
-    node::{Kind, Node},
     quota::Quota,
     sides::WARMUP,
 };
@@ -40,8 +39,7 @@ pub fn measure(setting: &Setting, name: &str, corpus: &Corpus) -> anyhow::Result
     ensure!(corpus.len() > 2 * WARMUP, "the corpus has {} blocks", corpus.len());
     while hit.len() < count {
         let mut outside = Outside::start(&setting.tandem, MEMBERS)?;
-        let config = outside.settings();
-        let node = Node::start_kind(Kind::Six, &setting.tandem, &corpus.genesis, &config)?;
+        let node = outside.start_cluster(&corpus.genesis)?;
         let processes: Vec<_> = node.processes()?.into_iter().map(|(_, pid)| pid).collect();
         let quota = Quota::of_each(&processes, SHARE).context("limit the processes")?;
         outside.limit()?;

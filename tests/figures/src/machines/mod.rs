@@ -109,7 +109,8 @@ fn compare(
     let leased: f64 = shared.iter().map(|replay| replay.leased).sum();
     let times = |all: Vec<Replay>| all.into_iter().map(|it| it.times).collect::<Vec<_>>();
     let estimate = ratio(&times(with), &times(without), setting.seed)?;
-    let executed = leased / rounds as f64;
+    // A sum of nothing is -0.
+    let executed = leased / rounds as f64 + 0.0;
     let note = format!("{rounds} rounds of {} blocks, {executed} leased", estimate.blocks);
     Ok(vec![Figure::estimate(name, estimate, limit).note(note)])
 }
@@ -120,8 +121,7 @@ fn compare_delay(setting: &Setting, name: &str, corpus: &Corpus) -> anyhow::Resu
     let replay = |delay| {
         let mut outside = Outside::start(&setting.tandem, 2)?;
         outside.delay(delay);
-        let config = outside.settings();
-        let node = Node::start_kind(Kind::Six, &setting.tandem, &corpus.genesis, &config)?;
+        let node = outside.start_cluster(&corpus.genesis)?;
         outside.limit()?;
         Ok(replay_on(node, corpus)?.times)
     };

@@ -2,7 +2,10 @@
 //! disturbed.
 
 use super::SHARE;
-use crate::{node::free_ports, quota::Quota};
+use crate::{
+    node::{Kind, Node, free_ports},
+    quota::Quota,
+};
 use anyhow::{Context as _, ensure};
 use std::{
     fs::File,
@@ -88,11 +91,17 @@ impl Outside {
         command.spawn().context("start a tx-executor")
     }
 
-    /// Returns the settings of an executor that uses them.
-    pub fn settings(&self) -> String {
+    /// Starts a cluster that uses them.
+    ///
+    /// # Errors
+    /// As for [`Node::start`].
+    pub fn start_cluster(&self, genesis: &Path) -> anyhow::Result<Node> {
         let urls = self.all.iter().map(|member| format!("\"http://{}\"", member.network.address));
         let urls: Vec<_> = urls.collect();
-        format!("[executor]\ntx_executors = [{}]\n", urls.join(", "))
+        let config = format!("[executor]\ntx_executors = [{}]\n", urls.join(", "));
+        // They have no certificates of its authority.
+        let flags = vec!["--insecure".to_owned()];
+        Node::start_configured(Kind::Six, &self.binary, genesis, &config, flags)
     }
 
     /// Gives each process its share of a processor.
