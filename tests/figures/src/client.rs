@@ -1,7 +1,8 @@
 //! A JSON-RPC client over one HTTP/1.1 connection that is kept alive.
 
+use alloy_primitives::hex;
 use anyhow::{Context as _, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpStream},
@@ -152,6 +153,13 @@ pub fn sum_of(text: &str, name: &str) -> Option<f64> {
 /// Returns the body of a call.
 pub fn request(method: &str, params: &Value) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
+}
+
+/// Returns the body of a batch of eth_sendRawTransaction.
+pub fn raw_transactions(transactions: &[impl AsRef<[u8]>]) -> String {
+    let call = |raw| request("eth_sendRawTransaction", &json!([hex::encode_prefixed(raw)]));
+    let calls: Vec<_> = transactions.iter().map(call).collect();
+    format!("[{}]", calls.join(","))
 }
 
 /// Reads one answer: its status, its body, and whether the connection stays open.

@@ -1,6 +1,6 @@
 //! An execution client, as a consensus client drives it: heads, builds and payloads.
 
-use crate::client::{Client, request};
+use crate::client::{Client, raw_transactions, request};
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, B256, Bytes, hex};
 use anyhow::{Context as _, bail, ensure};
@@ -146,11 +146,7 @@ impl Driven {
     /// # Errors
     /// If the client does not answer, or refuses one.
     pub fn add_all(&mut self, all: &[Bytes]) -> anyhow::Result<()> {
-        let call = |raw: &Bytes| -> Value {
-            let params = [hex::encode_prefixed(raw)];
-            json!({"jsonrpc": "2.0", "id": 1, "method": "eth_sendRawTransaction", "params": params})
-        };
-        let answers = self.engine.post(&Value::from_iter(all.iter().map(call)).to_string())?.value;
+        let answers = self.engine.post(&raw_transactions(all))?.value;
         let answers = answers.as_array().context("no batch of answers")?;
         ensure!(answers.len() == all.len(), "{} answers to {} calls", answers.len(), all.len());
         let refused = answers.iter().find(|answer| !answer["result"].is_string());

@@ -5,15 +5,15 @@
 use crate::{
     Setting,
     callers::{Called, Callers},
-    client::Client,
+    client::{Client, raw_transactions, request},
     corpus::ratio_of_medians,
     figure::{Figure, Limit, Report},
     node::{Kind, Node},
     quota::Quota,
 };
-use alloy_primitives::{B256, hex};
+use alloy_primitives::B256;
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{fs, path::Path, sync::Arc, thread, time::Duration};
 use tandem_chain::Fork;
 use tandem_cluster_tests::{Builder, Built, Contents, Forks, Transfer};
@@ -128,8 +128,7 @@ fn times(
     for built in blocks {
         thread::sleep(GAP);
         let (method, params) = built.new_payload();
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        let answer = engine.post(&body.to_string())?;
+        let answer = engine.post(&request(method, &params))?;
         let status = &answer.value["result"]["status"];
         ensure!(status == "VALID", "newPayload: {}", answer.value);
         times.push(answer.elapsed.as_secs_f64() * 1e3);
@@ -169,10 +168,5 @@ fn requests(thread: usize) -> Vec<String> {
             wrong,
         ]);
     }
-    let call = |raw: &Vec<u8>| {
-        let params = [hex::encode_prefixed(raw)];
-        json!({"jsonrpc": "2.0", "id": 1, "method": "eth_sendRawTransaction", "params": params})
-    };
-    let body = |batch: &[Vec<u8>]| Value::from_iter(batch.iter().map(call)).to_string();
-    transactions.chunks(BATCH).map(body).collect()
+    transactions.chunks(BATCH).map(raw_transactions).collect()
 }

@@ -51,7 +51,7 @@ pub struct Outside {
     binary: PathBuf,
     all: Vec<Member>,
     /// Runs the networks.
-    _runtime: Runtime,
+    runtime: Runtime,
     folder: TempDir,
 }
 
@@ -71,12 +71,11 @@ impl Outside {
     pub fn start(binary: &Path, count: usize) -> anyhow::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
-        let mut started =
-            Self { binary: binary.to_owned(), all: Vec::new(), _runtime: runtime, folder };
+        let mut started = Self { binary: binary.to_owned(), all: Vec::new(), runtime, folder };
         for number in 0..count {
             let [address, ..] = free_ports()?;
             let child = started.spawn(number, address.port())?;
-            let network = Proxy::start(address, started._runtime.handle());
+            let network = Proxy::start(address, started.runtime.handle());
             started.all.push(Member { port: address.port(), network, child, share: None });
         }
         Ok(started)
