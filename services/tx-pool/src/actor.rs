@@ -5,9 +5,9 @@ use crate::{
     blobs::BlobReferences,
     chain::{Head, Passed, RecentBlocks},
     error::Error,
-    intake::{Intake, Origin, count},
+    intake::{Again, Intake, Origin, count},
     journal::Journal,
-    locals::Locals,
+    locals::{Locals, Place},
     metrics,
     pool::{Added, Pooled, Sizes},
     service::Shared,
@@ -46,10 +46,13 @@ pub(crate) struct Insert {
 /// Request to the actor.
 pub(crate) enum Message {
     Insert(Insert),
-    /// A transaction of a user, from the journal, is in the pool already: a peer was faster.
-    Keep(Arc<Pooled>, Bytes),
+    /// A transaction of a user, from the journal, is to be remembered: the pool has it from a peer,
+    /// or may take it later.
+    Keep(Place, Bytes),
     /// A transaction of a user could not be judged, and is to be added again later.
     Later(Bytes),
+    /// The transactions that the actor submitted last are judged.
+    AddedAgain,
     /// The head may have moved.
     Head,
     /// The head has moved, and the sender waits until the pool stands on it: until this is dropped.
@@ -67,8 +70,11 @@ pub(crate) struct Actor {
     journal: Option<Journal>,
     /// Transactions that became pending, of which peers have not been told.
     promoted: Vec<Arc<Pooled>>,
-    /// Transactions to be added again, as the intake has room for them.
-    again: VecDeque<(Bytes, Origin)>,
+    /// Transactions to be added again, group after group: in another order, some would lack those in
+    /// front of them.
+    again: VecDeque<(Bytes, Again)>,
+    /// Whether a group of them is being judged.
+    is_adding_again: bool,
     /// Transactions of users to be added again after a while.
     later: Vec<Bytes>,
     retry_every: Duration,
@@ -85,7 +91,7 @@ impl Actor {
         journal: Option<(Journal, Vec<Bytes>)>,
     ) -> Self {
         let (journal, found) = journal.unzip();
-        let again = found.into_iter().flatten().map(|raw| (raw, Origin::Again)).collect();
+        let again = found.into_iter().flatten().map(|raw| (raw, Again::User)).collect();
         let (head, retried) = (Head::clone(&shared.head()), Instant::now());
         Self {
             shared,
@@ -97,6 +103,7 @@ impl Actor {
             journal,
             promoted: Vec::new(),
             again,
+            is_adding_again: false,
             later: Vec::new(),
             retry_every,
             retried,
@@ -116,10 +123,11 @@ impl Actor {
             match inbox.receive(wait) {
                 Received::Message(envelope) => match envelope.message {
                     Message::Insert(insert) => self.insert(insert),
-                    Message::Keep(tx, network) => {
-                        self.protect(&tx, network, false);
+                    Message::Keep(place, network) => {
+                        self.protect(place, network, false);
                     }
                     Message::Later(raw) => self.later.push(raw),
+                    Message::AddedAgain => self.is_adding_again = false,
                     Message::Head => self.follow(),
                     Message::Stand(_waiting) => self.follow(),
                     Message::Stop => return self.keep_journal_short(),
@@ -146,7 +154,7 @@ impl Actor {
             self.retried = Instant::now();
             let missing = self.locals.missing(&self.shared.pool.lock());
             let all = self.later.drain(..).chain(missing);
-            let again = all.map(|raw| (raw, Origin::Again));
+            let again = all.map(|raw| (raw, Again::User));
             self.again.extend(again.take(AGAIN_MAX.saturating_sub(self.again.len())));
         }
         self.keep_journal_short();
@@ -164,14 +172,18 @@ impl Actor {
         gauge!(metrics::LOCALS).set(self.locals.len() as f64);
     }
 
-    /// Gives waiting transactions to the intake, as long as there is plenty of room.
+    /// Gives the next waiting transactions to the intake, if the last ones are judged and there is
+    /// plenty of room.
     fn add_again(&mut self) {
-        while self.intake.is_quiet()
-            && let Some((raw, origin)) = self.again.pop_front()
-        {
-            if let Err(error) = self.intake.submit(raw, origin) {
-                debug!(%error, "transaction not added again");
+        if self.again.is_empty() || self.is_adding_again || !self.intake.is_quiet() {
+            return;
+        }
+        match self.intake.submit_again(&self.again) {
+            Ok(count) => {
+                self.again.drain(..count);
+                self.is_adding_again = true;
             }
+            Err(error) => debug!(%error, "transactions not added again yet"),
         }
     }
 
@@ -179,19 +191,21 @@ impl Actor {
         let Insert { tx, network, origin } = insert;
         let result = self.add(&tx);
         count(origin.name(), result.as_ref().map_or_else(Error::kind, |()| "accepted"));
-        let is_kept = match &result {
-            Ok(()) => true,
-            // It is tried again later, as in go-ethereum.
-            Err(Error::Pool(error)) => error.is_temporary(),
-            Err(_) => false,
+        let is_kept = match (&result, &origin) {
+            (Ok(()), _) => true,
+            // It is tried again later.
+            (Err(error), Origin::Again(Again::User)) => error.may_pass(),
+            (Err(Error::Pool(error)), _) => error.is_temporary(),
+            (Err(_), _) => false,
         };
+        let place = Place::of(&tx);
         let answer = match (network, &origin) {
             (Some(network), Origin::Local(_)) if is_kept => {
-                let is_protected = self.protect(&tx, network, true);
+                let is_protected = self.protect(place, network, true);
                 if is_protected { Ok(tx.hash) } else { result.map(|()| tx.hash) }
             }
-            (Some(network), Origin::Again) if is_kept => {
-                self.protect(&tx, network, false);
+            (Some(network), Origin::Again(Again::User)) if is_kept => {
+                self.protect(place, network, false);
                 Ok(tx.hash)
             }
             _ => result.map(|()| tx.hash),
@@ -248,12 +262,11 @@ impl Actor {
 
     /// Remembers a transaction of a user, and writes it to the journal if it is not from there.
     /// Returns whether there was room for it.
-    fn protect(&mut self, tx: &Pooled, network: Bytes, is_new: bool) -> bool {
-        let place = (tx.sender, tx.nonce);
-        if self.locals.has(place, &tx.hash) {
+    fn protect(&mut self, place: Place, network: Bytes, is_new: bool) -> bool {
+        if self.locals.has(&place) {
             return true;
         }
-        if !self.locals.add(place, tx.hash, network.clone()) {
+        if !self.locals.add(place, network.clone()) {
             counter!(metrics::UNPROTECTED).increment(1);
             return false;
         }
@@ -268,7 +281,7 @@ impl Actor {
 
     fn keep_journal_short(&mut self) {
         // Transactions that are not added again yet are in no other place.
-        if !self.again.is_empty() || !self.later.is_empty() {
+        if self.is_adding_again || !self.again.is_empty() || !self.later.is_empty() {
             return;
         }
         let Some(journal) = self.journal.as_mut() else { return };
@@ -338,7 +351,7 @@ impl Actor {
                     Err(_) => self.left(&[tx]),
                 }
             } else if raw.first() != Some(&BLOB_TYPE) && self.again.len() < AGAIN_MAX {
-                self.again.push_back((raw.clone(), Origin::Reorg));
+                self.again.push_back((raw.clone(), Again::Reorg));
             }
         }
     }

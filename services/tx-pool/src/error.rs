@@ -65,9 +65,16 @@ impl Error {
         }
     }
 
-    /// Returns whether the fault is not the transaction's, so that it may be tried again.
-    pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Self::NoVerdict(_) | Self::Chain(_) | Self::Overloaded)
+    /// Returns whether the same transaction may be accepted later: the node could not judge it, or
+    /// refused it for the sake of its sender's account or of other transactions.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::NoVerdict(_) | Self::Chain(_) | Self::Overloaded => true,
+            Self::Rule(refused) => matches!(refused, Refused::InsufficientFunds { .. }),
+            Self::Pool(PoolError::InsufficientFunds { .. }) => true,
+            Self::Pool(error) => error.is_temporary() || error.depends_on_others(),
+            Self::Sidecar(_) | Self::Stopping => false,
+        }
     }
 
     /// Returns whether the same transaction would be refused again for long.

@@ -14,16 +14,17 @@ use crate::{
     actor::{Insert, Message},
     blobs::form_of,
     error::Error,
+    locals::Place,
     metrics,
     peers::News,
     pool::{PoolError, Pooled},
     service::Shared,
 };
 use ::metrics::counter;
-use alloy_consensus::TxType;
+use alloy_consensus::{Transaction as _, TxType};
 use crossbeam_channel::{Receiver, bounded, select};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     convert::Infallible,
     sync::{
         Arc,
@@ -56,12 +57,19 @@ pub(crate) type Reply = oneshot::Sender<Result<B256, Error>>;
 pub(crate) enum Origin {
     /// A user of this node, who waits for the answer.
     Local(Reply),
-    /// The journal, or a user's transaction that was evicted.
-    Again,
-    /// A block that left the chain.
-    Reorg,
+    /// The actor.
+    Again(Again),
     /// A peer.
     Peer,
+}
+
+/// Source of a transaction that the actor adds again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Again {
+    /// The journal, or a user's transaction that was evicted.
+    User,
+    /// A block that left the chain.
+    Reorg,
 }
 
 impl Origin {
@@ -69,8 +77,8 @@ impl Origin {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Local(_) => "local",
-            Self::Again => "again",
-            Self::Reorg => "reorg",
+            Self::Again(Again::User) => "again",
+            Self::Again(Again::Reorg) => "reorg",
             Self::Peer => "peer",
         }
     }
@@ -106,36 +114,37 @@ pub(crate) struct Batch {
 /// Transaction that waits to be checked.
 struct Job<T> {
     what: T,
-    _place: Place,
+    _room: Room,
 }
 
 /// Bytes of a queue, given back on drop.
-struct Place {
+struct Room {
     bytes: usize,
     held: Arc<AtomicUsize>,
 }
 
-impl Place {
+impl Room {
     fn take(held: &Arc<AtomicUsize>, bytes: usize, max: usize) -> Option<Self> {
         let before = held.fetch_add(bytes, Relaxed);
-        let place = Self { bytes, held: held.clone() };
+        let room = Self { bytes, held: held.clone() };
         // A single one always fits.
-        (before == 0 || before + bytes <= max).then_some(place)
+        (before == 0 || before + bytes <= max).then_some(room)
     }
 }
 
-impl Drop for Place {
+impl Drop for Room {
     fn drop(&mut self) {
         self.held.fetch_sub(self.bytes, Relaxed);
     }
 }
 
-type Local = (Bytes, Origin);
+/// Transactions of this node, in the order in which they are judged.
+type Locals = Vec<(Bytes, Origin)>;
 
 /// Sending end of the queues.
 #[derive(Clone)]
 pub(crate) struct Intake {
-    locals: ThreadSender<Job<Local>>,
+    locals: ThreadSender<Job<Locals>>,
     peers: ThreadSender<Job<Batch>>,
     local_bytes: Arc<AtomicUsize>,
     peer_bytes: Arc<AtomicUsize>,
@@ -146,7 +155,7 @@ pub(crate) struct Intake {
 /// Receiving end of the queues.
 #[derive(Clone)]
 pub(crate) struct Queues {
-    locals: Receiver<Queued<Job<Local>>>,
+    locals: Receiver<Queued<Job<Locals>>>,
     peers: Receiver<Queued<Job<Batch>>>,
 }
 
@@ -161,13 +170,32 @@ pub(crate) fn queues(jobs_max: usize, bytes_max: usize) -> (Intake, Queues) {
 }
 
 impl Intake {
-    /// Queues a transaction of this node. Never blocks.
+    /// Queues a transaction of a user. Never blocks.
     ///
     /// # Errors
     /// [`Error::Overloaded`], [`Error::Stopping`].
-    pub fn submit(&self, raw: Bytes, origin: Origin) -> Result<(), Error> {
-        let place = Place::take(&self.local_bytes, raw.len(), self.bytes_max);
-        let job = Job { _place: place.ok_or(Error::Overloaded)?, what: (raw, origin) };
+    pub fn submit(&self, raw: Bytes, reply: Reply) -> Result<(), Error> {
+        self.submit_locals(vec![(raw, Origin::Local(reply))])
+    }
+
+    /// Queues the first of these transactions, of which the last one may have blobs. One thread
+    /// judges them in their order, and then sends [`Message::AddedAgain`]. Returns their number.
+    /// Never blocks.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`], [`Error::Stopping`].
+    pub fn submit_again(&self, waiting: &VecDeque<(Bytes, Again)>) -> Result<usize, Error> {
+        let count = waiting.iter().take(GROUP_MAX).position(|(raw, _)| has_blobs(raw));
+        let count = count.map_or(GROUP_MAX, |index| index + 1).min(waiting.len());
+        let group = waiting.iter().take(count);
+        self.submit_locals(group.map(|(raw, why)| (raw.clone(), Origin::Again(*why))).collect())?;
+        Ok(count)
+    }
+
+    fn submit_locals(&self, group: Locals) -> Result<(), Error> {
+        let bytes = group.iter().map(|(raw, _)| raw.len()).sum();
+        let room = Room::take(&self.local_bytes, bytes, self.bytes_max);
+        let job = Job { _room: room.ok_or(Error::Overloaded)?, what: group };
         self.locals.try_send(job).map_err(refusal)
     }
 
@@ -177,8 +205,8 @@ impl Intake {
     /// [`Error::Overloaded`], [`Error::Stopping`].
     pub fn submit_batch(&self, batch: Batch) -> Result<(), Error> {
         let bytes = batch.transactions.iter().map(|raw| raw.len()).sum();
-        let place = Place::take(&self.peer_bytes, bytes, self.bytes_max);
-        let job = Job { _place: place.ok_or(Error::Overloaded)?, what: batch };
+        let room = Room::take(&self.peer_bytes, bytes, self.bytes_max);
+        let job = Job { _room: room.ok_or(Error::Overloaded)?, what: batch };
         self.peers.try_send(job).map_err(refusal)
     }
 
@@ -210,6 +238,18 @@ enum Begun {
     Known(Arc<Pooled>, Submitted),
     /// Transaction that is new, with its sender and the hash of the head by whose rules it was checked.
     New(Submitted, Address, B256),
+}
+
+impl Begun {
+    fn place(&self) -> Place {
+        match self {
+            Self::Known(tx, _) => Place::of(tx),
+            Self::New(submitted, sender, _) => {
+                let (nonce, hash) = (submitted.transaction.nonce(), submitted.hash());
+                Place { sender: *sender, nonce, hash }
+            }
+        }
+    }
 }
 
 /// Transaction that passed all checks but those of the pool.
@@ -260,25 +300,32 @@ impl Worker {
         }
     }
 
-    /// Checks a transaction of this node, and those that wait behind it. One with blobs is the last, as it may wait
-    /// for long.
-    fn locals(&self, first: Queued<Job<Local>>, queues: &Queues) {
-        let mut jobs = vec![first.take()];
-        while jobs.len() < GROUP_MAX && jobs.last().is_some_and(|job| !has_blobs(&job.what.0)) {
+    /// Checks transactions of this node, and those that wait behind them. One with blobs is the
+    /// last, as it may wait for long.
+    fn locals(&self, first: Queued<Job<Locals>>, queues: &Queues) {
+        let Job { what: mut group, _room } = first.take();
+        let mut rooms = vec![_room];
+        while group.len() < GROUP_MAX && group.last().is_none_or(|(raw, _)| !has_blobs(raw)) {
             let Ok(job) = queues.locals.try_recv() else { break };
-            jobs.push(job.take());
+            let Job { what, _room } = job.take();
+            group.extend(what);
+            rooms.push(_room);
         }
-        let hashes: Vec<_> = jobs.iter().map(|job| pooled_hash(&job.what.0)).collect();
-        let begun = self.begin_all(jobs.iter().map(|job| &job.what.0).zip(&hashes));
-        for ((Job { what: (raw, origin), _place }, hash), begun) in
-            jobs.into_iter().zip(hashes).zip(begun)
-        {
+        let is_again = group.iter().any(|(_, origin)| matches!(origin, Origin::Again(_)));
+        let hashes: Vec<_> = group.iter().map(|(raw, _)| pooled_hash(raw)).collect();
+        let begun = self.begin_all(group.iter().map(|(raw, _)| raw).zip(&hashes));
+        for (((raw, origin), hash), begun) in group.into_iter().zip(hashes).zip(begun) {
             self.local(raw, origin, hash, begun);
+        }
+        if is_again {
+            // The service ends if the actor does.
+            let _ = self.actor.send(Message::AddedAgain);
         }
     }
 
     fn local(&self, raw: Bytes, origin: Origin, hash: Option<B256>, begun: Result<Begun, Error>) {
         let source = origin.name();
+        let place = begun.as_ref().ok().map(Begun::place);
         match begun.and_then(|begun| self.finish(begun, true)) {
             Ok(Checked { is_known: false, tx }) => {
                 let insert = Insert { tx, network: Some(raw), origin };
@@ -289,8 +336,9 @@ impl Worker {
             Err(error) => {
                 count(source, error.kind());
                 debug!(%error, source, "transaction refused");
-                if matches!(origin, Origin::Again) {
-                    self.keep(hash, raw, &error);
+                if matches!(origin, Origin::Again(Again::User)) {
+                    let known = || self.shared.pool.lock().get(&hash?).map(|tx| Place::of(tx));
+                    self.keep(place.or_else(known), raw, &error);
                 }
                 origin.answer(Err(error));
             }
@@ -299,18 +347,19 @@ impl Worker {
 
     /// Hands a user's transaction that could not be added again back to the actor, unless it is of
     /// no use any more.
-    fn keep(&self, hash: Option<B256>, raw: Bytes, error: &Error) {
-        let known = || hash.and_then(|hash| self.shared.pool.lock().get(&hash).cloned());
-        let message = match error {
-            Error::Pool(PoolError::AlreadyKnown) => known().map(|tx| Message::Keep(tx, raw)),
-            error => error.is_passing().then_some(Message::Later(raw)),
-        };
-        // The service ends if the actor does.
-        let _ = message.map(|message| self.actor.send(message));
+    fn keep(&self, place: Option<Place>, raw: Bytes, error: &Error) {
+        if matches!(error, Error::Pool(PoolError::AlreadyKnown)) || error.may_pass() {
+            let message = match place {
+                Some(place) => Message::Keep(place, raw),
+                None => Message::Later(raw),
+            };
+            // The service ends if the actor does.
+            let _ = self.actor.send(message);
+        }
     }
 
     fn batch(&self, job: Queued<Job<Batch>>, queues: &Queues) {
-        let Job { what: Batch { peer, transactions }, _place } = job.take();
+        let Job { what: Batch { peer, transactions }, _room } = job.take();
         let hashes: Vec<_> = transactions.iter().map(|raw| pooled_hash(raw)).collect();
         let has = hashes.iter().copied().flatten().collect();
         self.shared.tell_peers(News::Has(peer.id(), has));

@@ -1,9 +1,24 @@
 //! Transactions of this node's users. The pool treats them like all others; they are protected by
 //! being remembered: they are in the journal, and added again when they were evicted.
 
-use crate::pool::Pool;
+use crate::pool::{Pool, Pooled};
 use std::collections::BTreeMap;
 use tandem_primitives::{Address, B256, Bytes};
+
+/// Transaction by its name and its place among its sender's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub sender: Address,
+    pub nonce: u64,
+    pub hash: B256,
+}
+
+impl Place {
+    /// Returns the place of a pooled transaction.
+    pub fn of(tx: &Pooled) -> Self {
+        Self { sender: tx.sender, nonce: tx.nonce, hash: tx.hash }
+    }
+}
 
 /// Transactions of this node's users, by sender and nonce.
 pub(crate) struct Locals {
@@ -36,21 +51,23 @@ impl Locals {
 
     /// Remembers a transaction by its network form, in place of an earlier one with its nonce.
     /// Returns whether there was room.
-    pub fn add(&mut self, place: (Address, u64), hash: B256, network: Bytes) -> bool {
-        let before = self.held.get(&place).map_or(0, |local| local.network.len());
-        let is_new = !self.held.contains_key(&place);
+    pub fn add(&mut self, place: Place, network: Bytes) -> bool {
+        let Place { sender, nonce, hash } = place;
+        let before = self.held.get(&(sender, nonce)).map_or(0, |local| local.network.len());
+        let is_new = !self.held.contains_key(&(sender, nonce));
         let bytes = self.bytes - before + network.len();
         if bytes > self.bytes_max || (is_new && self.held.len() >= self.max) {
             return false;
         }
         self.bytes = bytes;
-        self.held.insert(place, Local { hash, network });
+        self.held.insert((sender, nonce), Local { hash, network });
         true
     }
 
     /// Returns whether the transaction is remembered.
-    pub fn has(&self, place: (Address, u64), hash: &B256) -> bool {
-        self.held.get(&place).is_some_and(|local| local.hash == *hash)
+    pub fn has(&self, place: &Place) -> bool {
+        let held = self.held.get(&(place.sender, place.nonce));
+        held.is_some_and(|local| local.hash == place.hash)
     }
 
     /// Returns the senders.
@@ -87,13 +104,14 @@ mod tests {
     fn what_is_remembered_is_bounded_and_leaves_with_its_nonce() {
         let (mut locals, sender) = (Locals::new(3, 100), Address::repeat_byte(1));
         let raw = |bytes: usize| Bytes::from(vec![0; bytes]);
+        let named = |nonce, hash| Place { sender, nonce, hash: B256::with_last_byte(hash) };
         for nonce in 0..3 {
-            assert!(locals.add((sender, nonce), B256::with_last_byte(nonce as u8), raw(20)));
+            assert!(locals.add(named(nonce, nonce as u8), raw(20)));
         }
-        assert!(!locals.add((sender, 3), B256::ZERO, raw(1)), "too many");
-        assert!(!locals.add((sender, 2), B256::ZERO, raw(61)), "too long");
-        assert!(locals.add((sender, 2), B256::ZERO, raw(60)), "instead of another");
-        assert!(locals.has((sender, 2), &B256::ZERO) && !locals.has((sender, 1), &B256::ZERO));
+        assert!(!locals.add(named(3, 9), raw(1)), "too many");
+        assert!(!locals.add(named(2, 9), raw(61)), "too long");
+        assert!(locals.add(named(2, 9), raw(60)), "instead of another");
+        assert!(locals.has(&named(2, 9)) && !locals.has(&named(1, 9)));
         locals.advance(sender, 2);
         assert_eq!((locals.len(), locals.bytes(), locals.senders()), (1, 60, vec![sender]));
         assert_eq!(locals.all().count(), 1);

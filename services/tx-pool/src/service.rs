@@ -7,7 +7,7 @@ use crate::{
     chain::{ChainError, ChainReads, Head},
     config::Config,
     error::Error,
-    intake::{Intake, Origin, Worker, queues},
+    intake::{Intake, Worker, queues},
     journal::Journal,
     locals::Locals,
     metrics,
@@ -205,7 +205,7 @@ impl TxPoolApi for TxPool {
     fn add(&self, raw: Vec<Bytes>) -> Added {
         let submit = |raw| {
             let (reply, answer) = oneshot::channel();
-            self.intake.submit(raw, Origin::Local(reply)).map(|()| answer)
+            self.intake.submit(raw, reply).map(|()| answer)
         };
         let submitted: Vec<_> = raw.into_iter().map(submit).collect();
         Box::pin(async move {
