@@ -30,8 +30,12 @@ use tonic::Status;
 const ANSWERS_MAX: usize = 256;
 /// Longest wait for a client that does not take its results. It loses its stream then.
 const ROOM_MAX: Duration = Duration::from_secs(1);
-/// Wait of a result for others, while there is more to execute. Timers round it up to two at most.
-const WAIT: Duration = Duration::from_millis(1);
+/// Part of the time since a block's first result for which a result waits for others, while there is
+/// more to execute.
+const WAIT_PART: u32 = 50;
+/// Shortest and longest such wait. Timers round it up by a millisecond at most.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+const WAIT_MAX: Duration = Duration::from_millis(8);
 /// Bytes of a message besides those of its results, at most.
 const FRAME_BYTES: usize = 64;
 
@@ -43,7 +47,8 @@ pub fn answers(
 ) -> (Answers, AnswerStream) {
     let (sender, queue) = task_queue("tx-executor-answers", ANSWERS_MAX);
     let (pause, next) = (Box::pin(sleep(Duration::ZERO)), None);
-    let stream = AnswerStream { queue, executor, next, gathered: None, pause };
+    let first = (0, Instant::now());
+    let stream = AnswerStream { queue, executor, next, gathered: None, first, pause };
     (Answers { sender, runtime, end }, stream)
 }
 
@@ -104,6 +109,8 @@ pub struct AnswerStream {
     next: Option<Outgoing>,
     /// Session and results that wait for others until `pause` ends.
     gathered: Option<(u64, EncodedResults)>,
+    /// Session of the newest result, and the time of its first one.
+    first: (u64, Instant),
     pause: Pin<Box<Sleep>>,
 }
 
@@ -123,6 +130,11 @@ impl AnswerStream {
             }
         }
     }
+}
+
+/// Returns the wait of a result that is ready so long after the first one of its block.
+fn wait_after(elapsed: Duration) -> Duration {
+    (elapsed / WAIT_PART).clamp(WAIT_MIN, WAIT_MAX)
 }
 
 impl Stream for AnswerStream {
@@ -147,8 +159,15 @@ impl Stream for AnswerStream {
             this.gathered = Some((session, results));
             // The last results of a block do not wait. The queue is not polled meanwhile, so that
             // further ones wake nobody.
-            let wait = if this.executor.has_work() { WAIT } else { Duration::ZERO };
-            this.pause.as_mut().reset(Instant::now() + wait);
+            let now = Instant::now();
+            if this.first.0 != session {
+                this.first = (session, now);
+            }
+            let wait = match this.executor.has_work() {
+                true => wait_after(now - this.first.1),
+                false => Duration::ZERO,
+            };
+            this.pause.as_mut().reset(now + wait);
         }
         if this.next.is_none() {
             ready!(this.pause.as_mut().poll(context));
@@ -158,5 +177,16 @@ impl Stream for AnswerStream {
             this.gather(session, &mut results);
         }
         Poll::Ready(Some(Ok(results.into_message(session))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_waits_for_others_longer_in_a_long_block() {
+        let wait = |elapsed| wait_after(Duration::from_millis(elapsed)).as_millis();
+        assert_eq!([0, 50, 200, 400, 10_000].map(wait), [1, 1, 4, 8, 8]);
     }
 }

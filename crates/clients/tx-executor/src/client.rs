@@ -2,8 +2,10 @@
 
 use crate::metrics as names;
 use crossbeam_channel::Receiver;
+use parking_lot::Mutex;
 use std::{
     sync::Arc,
+    thread::{self, Thread},
     time::{Duration, Instant},
 };
 use tandem_actor::{Queued, TaskSender, ThreadSender, WeakTaskSender, task_queue, thread_queue};
@@ -64,6 +66,8 @@ struct Shared {
     runtime: Handle,
     connection: ClientConnection<WeakTaskSender<TxRequest>>,
     answers: ThreadSender<Incoming>,
+    /// Thread that waits for answers.
+    waiting: Mutex<Option<Thread>>,
 }
 
 /// Message with the number of its connection.
@@ -92,6 +96,7 @@ impl Client {
             runtime: runtime.clone(),
             connection,
             answers: sender,
+            waiting: Mutex::default(),
         });
         let kept = shared.clone();
         let task = runtime.spawn(async move {
@@ -130,9 +135,31 @@ async fn live(shared: &Shared, opened: Opened) -> Status {
                 if shared.answers.try_send(Incoming { connection, message }).is_err() {
                     return Status::resource_exhausted("more answers than questions");
                 }
+                if let Some(thread) = &*shared.waiting.lock() {
+                    thread.unpark();
+                }
             }
             Ok(None) => return Status::unavailable("the tx-executor ended the stream"),
             Err(status) => return status,
+        }
+    }
+}
+
+impl Client {
+    /// Waits for a message. The thread sleeps at once if there is none: the channel's own wait would
+    /// spin and yield first, and the threads of many tx-executors wait often, and for long.
+    fn next(&self, until: Instant) -> Option<Incoming> {
+        // Before the look into the queue, so that no message is missed.
+        *self.shared.waiting.lock() = Some(thread::current());
+        loop {
+            if let Ok(message) = self.answers.try_recv() {
+                return Some(message.take());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            thread::park_timeout(left);
         }
     }
 }
@@ -160,7 +187,7 @@ impl TxExecutorApi for Client {
     fn receive(&self, wait: Duration) -> Option<(u64, TxReply)> {
         let until = Instant::now() + wait;
         loop {
-            let Incoming { connection, message } = self.answers.recv_deadline(until).ok()?.take();
+            let Incoming { connection, message } = self.next(until)?;
             // An answer that an earlier connection left behind.
             if Some(connection) != self.connection() {
                 continue;

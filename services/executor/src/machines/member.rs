@@ -7,7 +7,7 @@ use super::{
     health::{Health, Role},
     placement::Rates,
     transaction_of,
-    values::{Values, bytes_of},
+    values::{bytes_of, parts},
 };
 use crate::{
     ahead::speculate::{Job, Miss, Pace, Reader, Runner, Sample},
@@ -393,19 +393,16 @@ impl<'a> BlockAt<'a> {
             self.bytes += part.len();
             self.send(link, TxCommand::List(part))?;
         }
-        let values = work.values.get_or_init(|| {
-            let read = Values::read(self.listed, &*job.sources.parent);
-            read.inspect_err(|error| debug!(%error, "no values for tx-executors")).ok()
-        });
-        let Some(values) = values.as_ref().filter(|_| !job.is_closed()) else { return Ok(false) };
-        for part in values.parts(|hash| !link.codes.contains(hash)) {
+        let parent = self.listed.read_parent(&*job.sources.parent);
+        let Some(parent) = parent.filter(|_| !job.is_closed()) else { return Ok(false) };
+        for part in parts(parent, |hash| !link.codes.contains(hash)) {
             self.bytes += bytes_of(&part);
             self.send(link, TxCommand::Values(part))?;
         }
         if link.codes.len() > KNOWN_CODES_MAX {
             link.codes.clear();
         }
-        link.codes.extend(values.code_hashes());
+        link.codes.extend(parent.codes.iter().map(|(hash, _)| *hash));
         Ok(true)
     }
 

@@ -45,7 +45,7 @@ use std::{
     collections::BTreeSet,
     io,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread::JoinHandle,
@@ -59,7 +59,6 @@ use tandem_proto::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
-use values::Values;
 
 /// Part of a tx-executor's share that it gets at once. The rest goes to who is free.
 const FIRST_LEASE: f64 = 0.75;
@@ -108,8 +107,6 @@ struct Work {
     environment: Environment,
     /// Parent of the spans.
     span: Span,
-    /// Values of the parent's state, read by the first thread that needs them.
-    values: OnceLock<Option<Values>>,
     posted: Instant,
 }
 
@@ -224,9 +221,9 @@ impl Machines {
     /// list and the values need some time for their way.
     pub fn post(&self, job: &Arc<Job>, placement: Placement, span: &Span) {
         let Placement { roles, shares, environment } = placement;
-        let (first, values) = (self.first_leases(job, &shares), OnceLock::new());
+        let first = self.first_leases(job, &shares);
         let (job, span, posted) = (job.clone(), span.clone(), Instant::now());
-        let work = Work { job, roles, shares, first, environment, span, values, posted };
+        let work = Work { job, roles, shares, first, environment, span, posted };
         {
             let mut posted = self.shared.posted.lock();
             posted.work = Some(Arc::new(work));

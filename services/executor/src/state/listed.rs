@@ -7,12 +7,16 @@
 //! whole list is compared with that of the execution at the end.
 
 pub mod agreement;
+mod parent;
+
+pub use parent::ListedParent;
 
 use crate::state::{code::analyze, published::Position};
 use alloy_eips::eip7928::{AccountChanges, BlockAccessIndex};
 use alloy_primitives::map::{AddressMap, B256Map};
 use alloy_rlp::Decodable as _;
 use revm::state::Bytecode;
+use std::sync::OnceLock;
 use tandem_chain::AccessList;
 use tandem_primitives::{
     Account, AccountUpdate, Address, B256, Bytes, EMPTY_CODE_HASH, SlotUpdate, U256, keccak256,
@@ -29,6 +33,10 @@ pub struct ListedState {
     changes: usize,
     /// Number of slots that are only read.
     reads: usize,
+    /// Number of all slots.
+    slots: usize,
+    /// Values of the parent's state, once they were read together.
+    parent: OnceLock<Option<ListedParent>>,
 }
 
 /// Values of one account.
@@ -40,6 +48,8 @@ pub struct ListedAccount {
     balances: Values<U256>,
     nonces: Values<u64>,
     code_hashes: Values<B256>,
+    /// Place of its first slot among all slots of the list.
+    first_slot: usize,
     /// Changed slots, ascending.
     changed: Vec<(U256, ListedSlot)>,
     /// Place of the first of the slots that are only read, among all such slots of the list.
@@ -95,6 +105,7 @@ impl ListedState {
             listed.order.push(address);
             listed.changes += account.change_count();
             listed.reads += account.read.len();
+            listed.slots += account.slot_count();
             listed.accounts.insert(address, account);
         }
         Some(listed)
@@ -122,6 +133,7 @@ impl ListedState {
             hash: keccak256(address),
             place: self.order.len(),
             first_read: self.reads,
+            first_slot: self.slots,
             balances: Values::new(
                 balance_changes.iter().map(|c| (c.block_access_index, c.post_balance)),
             ),
@@ -316,7 +328,7 @@ mod tests {
         ListedState::of(&AccessList::decode(rlp.into()).unwrap()).unwrap()
     }
 
-    fn slot(key: u64, values: &[(u64, u64)]) -> SlotChanges {
+    pub(super) fn slot(key: u64, values: &[(u64, u64)]) -> SlotChanges {
         let change = |(at, value): &(u64, u64)| StorageChange::new(index(*at), U256::from(*value));
         SlotChanges::new(U256::from(key), values.iter().map(change).collect())
     }

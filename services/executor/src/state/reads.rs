@@ -131,13 +131,20 @@ impl<R: StateReader> Recorder<R> {
     }
 
     fn account(&mut self, address: Address) -> Result<(Option<Account>, Source), Error> {
-        if let Some(listed) = &self.sources.listed {
-            let listed = listed.get(&address);
-            let known = known(&mut self.parent, &self.reader, address, listed)?;
-            let written = listed.and_then(|l| l.account_before(self.position, known.account));
+        if let Some(state) = &self.sources.listed {
+            let listed = state.get(&address);
+            let at_hand = listed.and_then(|it| Some((it.hash, state.parent_account(it)?)));
+            let (hash, parent) = match at_hand {
+                Some(at_hand) => at_hand,
+                None => {
+                    let known = known(&mut self.parent, &self.reader, address, listed)?;
+                    (known.hash, known.account)
+                }
+            };
+            let written = listed.and_then(|it| it.account_before(self.position, parent));
             return Ok(match written {
                 Some(account) => (account, Source::Block),
-                None => (known.account, Source::Parent(known.hash)),
+                None => (parent, Source::Parent(hash)),
             });
         }
         if let Some(account) = self.sources.published.account(&address, self.position) {
@@ -148,15 +155,25 @@ impl<R: StateReader> Recorder<R> {
     }
 
     fn slot(&mut self, address: Address, key: U256) -> Result<(U256, Source), Error> {
-        let listed = self.sources.listed.as_ref().map(|listed| listed.get(&address));
-        let written = match listed {
-            Some(account) => account.and_then(|account| account.slot_before(&key, self.position)),
+        let state = self.sources.listed.as_deref();
+        let listed = state.and_then(|state| Some((state, state.get(&address)?)));
+        let written = match state {
+            Some(_) => listed.and_then(|(_, account)| account.slot_before(&key, self.position)),
             None => self.sources.published.slot(&address, &key, self.position),
         };
         if let Some(value) = written {
             return Ok((value, Source::Block));
         }
-        let listed = listed.flatten();
+        if let Some((state, account)) = listed
+            && let Some(parent) = state.parent_account(account)
+            && let Some((hash, value)) = state.parent_slot(account, &key)
+        {
+            return Ok(match parent {
+                Some(_) => (value, Source::Parent(hash)),
+                None => (U256::ZERO, Source::Block),
+            });
+        }
+        let listed = listed.map(|(_, account)| account);
         let known = known(&mut self.parent, &self.reader, address, listed)?;
         if known.account.is_none() {
             return Ok((U256::ZERO, Source::Block));
