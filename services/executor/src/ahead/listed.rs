@@ -18,7 +18,7 @@ use crate::{
     error::Error,
     metrics as names,
     state::{
-        listed::ListedState,
+        listed::{CODES_MAX, CODES_PIECE, ListedState, PIECE},
         parent::{ParentState, StateKey, StateValue},
     },
 };
@@ -34,14 +34,8 @@ use tandem_proto::multiproof::StateUpdate;
 use tandem_telemetry::waiting;
 use tracing::{Span, debug, field::Empty, info_span};
 
-/// Number of keys of one call.
-const PIECE: usize = 2_048;
-/// Number of codes of one call, because code is long.
-const CODES_PIECE: usize = 64;
-/// Maximum number of accounts and slots read ahead for a block. The block reads others for itself.
+/// Maximum number of accounts, and of slots, read ahead for a block. The block reads others for itself.
 const KEYS_MAX: usize = 65_536;
-/// Maximum number of codes read ahead for a block.
-const CODES_MAX: usize = 1_024;
 
 /// Number of changed accounts and slots that any block may have.
 const CHANGES_MIN: u64 = 1_024;
@@ -83,20 +77,20 @@ impl Listed {
     /// beside the execution otherwise. This is only advice.
     pub fn read_ahead(&self) {
         if self.parent.is_far() {
-            self.read_all();
+            self.read_all(|| self.read_far());
             return;
         }
         let (listed, parent) = (self.clone(), Span::current());
         rayon::spawn(move || {
             let _entered = parent.entered();
-            listed.read_all();
+            listed.read_all(|| listed.try_read_all());
         });
     }
 
-    fn read_all(&self) {
+    fn read_all(&self, read: impl FnOnce() -> Result<[usize; 3], Error>) {
         let span = info_span!("read_ahead", accounts = Empty, slots = Empty, codes = Empty);
         let _entered = span.enter();
-        match self.try_read_all() {
+        match read() {
             Ok(counts) => {
                 for (kind, count) in ["accounts", "slots", "codes"].into_iter().zip(counts) {
                     span.record(kind, count);
@@ -105,6 +99,16 @@ impl Listed {
             }
             Err(error) => debug!(%error, "not all of the list read ahead"),
         }
+    }
+
+    /// Reads everything by its place in the list, unless the list is too long.
+    fn read_far(&self) -> Result<[usize; 3], Error> {
+        if self.state.key_count() <= KEYS_MAX
+            && let Some(parent) = self.state.read_parent(&*self.parent)
+        {
+            return Ok(parent.missed);
+        }
+        self.try_read_all()
     }
 
     /// Returns the numbers of accounts, slots and codes that were read.

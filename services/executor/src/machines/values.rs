@@ -13,7 +13,7 @@ const _: () = assert!(VALUES_MAX <= READ_ACCOUNTS_MAX);
 
 /// Returns the values in parts, with the codes that the receiver lacks.
 pub fn parts(parent: &ListedParent, lacks: impl Fn(&B256) -> bool) -> Vec<ParentValues> {
-    let ListedParent { accounts, slots, codes } = parent;
+    let ListedParent { accounts, slots, codes, .. } = parent;
     let accounts = accounts.chunks(VALUES_MAX);
     let accounts =
         accounts.map(|part| ParentValues { accounts: part.to_vec(), ..ParentValues::default() });

@@ -75,7 +75,7 @@ impl TxExecution for TransactionWorkers {
     fn open(&self, block: BlockValues) -> Result<Arc<dyn OpenBlock>, String> {
         let BlockValues { environment, list, values } = block;
         let list = AccessList::decode(list).map_err(|error| error.to_string())?;
-        let listed = ListedState::of(&list).ok_or("the access list does not decode")?;
+        let listed = ListedState::without_hashes(&list).ok_or("the access list does not decode")?;
         let sent: Vec<_> = values.codes.into_iter().map(|code| (keccak256(&code), code)).collect();
         let mut codes = B256Map::default();
         for (hash, code) in sent {
@@ -83,30 +83,22 @@ impl TxExecution for TransactionWorkers {
             self.codes.insert(hash, code.clone());
             codes.insert(hash, code);
         }
-        let mut state = SentState { codes, ..SentState::default() };
-        let (mut accounts, mut slots) = (values.accounts.into_iter(), values.slots.into_iter());
-        for at in listed.in_order() {
-            let account = accounts.next().ok_or("an account of the list was not sent")?;
-            let own: B256Map<_> = at.slot_hashes().zip(&mut slots).collect();
-            if own.len() != at.slot_count() {
-                return Err("a slot of the list was not sent".to_owned());
-            }
-            if let Some(hash) = account.map(|account| account.code_hash)
-                && hash != EMPTY_CODE_HASH
-                && !state.codes.contains_key(&hash)
+        for account in values.accounts.iter().flatten() {
+            let hash = account.code_hash;
+            if hash != EMPTY_CODE_HASH
+                && !codes.contains_key(&hash)
                 && let Some(code) = self.codes.get(&hash)
             {
-                state.codes.insert(hash, code);
+                codes.insert(hash, code);
             }
-            state.accounts.insert(at.hash, (account, own));
         }
-        if accounts.next().is_some() || slots.next().is_some() {
-            return Err("more values were sent than the list names".to_owned());
+        if !listed.set_parent(values.accounts, values.slots) {
+            return Err("more or fewer values were sent than the list names".to_owned());
         }
         let sources = Sources {
             published: Published::new(),
             listed: Some(Arc::new(listed)),
-            parent: Arc::new(state),
+            parent: Arc::new(SentCodes(codes)),
             block_hashes: Arc::new(|_| Err(Error::NotInMemory)),
         };
         let (sources, env) = (Arc::new(sources), evm_env(&environment));
@@ -178,22 +170,16 @@ impl BlockWorker for Worker {
     }
 }
 
-/// Values of the parent's state that were sent. Nothing else can be read.
-#[derive(Default)]
-struct SentState {
-    accounts: B256Map<(Option<Account>, B256Map<U256>)>,
-    codes: B256Map<Bytecode>,
-}
+/// Codes that were sent. The list has all other values, so nothing else can be read.
+struct SentCodes(B256Map<Bytecode>);
 
-impl StateReader for SentState {
-    fn account(&self, address_hash: &B256) -> Result<Option<Account>, Error> {
-        let sent = self.accounts.get(address_hash);
-        sent.map(|(account, _)| *account).ok_or(Error::NotInMemory)
+impl StateReader for SentCodes {
+    fn account(&self, _address_hash: &B256) -> Result<Option<Account>, Error> {
+        Err(Error::NotInMemory)
     }
 
-    fn slot(&self, address_hash: &B256, slot: &B256) -> Result<U256, Error> {
-        let sent = self.accounts.get(address_hash).and_then(|(_, slots)| slots.get(slot));
-        sent.copied().ok_or(Error::NotInMemory)
+    fn slot(&self, _address_hash: &B256, _slot: &B256) -> Result<U256, Error> {
+        Err(Error::NotInMemory)
     }
 
     fn has_storage(&self, _address_hash: &B256) -> Result<bool, Error> {
@@ -201,15 +187,14 @@ impl StateReader for SentState {
     }
 
     fn code(&self, code_hash: &B256) -> Result<Bytecode, Error> {
-        self.codes.get(code_hash).cloned().ok_or(Error::MissingCode(*code_hash))
+        self.0.get(code_hash).cloned().ok_or(Error::MissingCode(*code_hash))
     }
 }
 
-impl ParentState for SentState {
+impl ParentState for SentCodes {
     fn in_memory(&self, key: &StateKey) -> Result<Option<StateValue>, Error> {
         Ok(match key {
-            StateKey::Account(hash) => self.account(hash).ok().map(StateValue::Account),
-            StateKey::Slot(hash, slot) => self.slot(hash, slot).ok().map(StateValue::Slot),
+            StateKey::Account(_) | StateKey::Slot(..) => None,
             StateKey::Code(hash) => self.code(hash).ok().map(StateValue::Code),
         })
     }

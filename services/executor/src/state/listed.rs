@@ -9,7 +9,7 @@
 pub mod agreement;
 mod parent;
 
-pub use parent::ListedParent;
+pub use parent::{CODES_MAX, CODES_PIECE, ListedParent, PIECE};
 
 use crate::state::{code::analyze, published::Position};
 use alloy_eips::eip7928::{AccountChanges, BlockAccessIndex};
@@ -96,12 +96,22 @@ impl<T: Copy> Values<T> {
 impl ListedState {
     /// Takes the values from a list whose form was checked. Returns `None` if it does not decode.
     pub fn of(list: &AccessList) -> Option<Self> {
+        Self::hashed_by(|bytes| keccak256(bytes), list)
+    }
+
+    /// Takes the values as [`Self::of`] does, but leaves out the hashes of addresses and slots. Only
+    /// values of the parent's state that are set by their places can be read then.
+    pub fn without_hashes(list: &AccessList) -> Option<Self> {
+        Self::hashed_by(|_| B256::ZERO, list)
+    }
+
+    fn hashed_by(hash: fn(&[u8]) -> B256, list: &AccessList) -> Option<Self> {
         let entries = Vec::<AccountChanges>::decode(&mut &list.rlp()[..]).ok()?;
         let mut listed = Self::default();
         listed.accounts.reserve(entries.len());
         for entry in entries {
             let address = entry.address;
-            let account = listed.account_of(entry);
+            let account = listed.account_of(hash, entry);
             listed.order.push(address);
             listed.changes += account.change_count();
             listed.reads += account.read.len();
@@ -111,7 +121,8 @@ impl ListedState {
         Some(listed)
     }
 
-    fn account_of(&mut self, entry: AccountChanges) -> ListedAccount {
+    fn account_of(&mut self, hash: fn(&[u8]) -> B256, entry: AccountChanges) -> ListedAccount {
+        let hash_of = |slot: U256| hash(&slot.to_be_bytes::<32>());
         let AccountChanges {
             address,
             storage_changes,
@@ -130,7 +141,7 @@ impl ListedState {
         });
         let code_hashes = Values::new(code_hashes);
         ListedAccount {
-            hash: keccak256(address),
+            hash: hash(address.as_slice()),
             place: self.order.len(),
             first_read: self.reads,
             first_slot: self.slots,
@@ -308,10 +319,6 @@ impl ListedAccount {
     }
 }
 
-fn hash_of(slot: U256) -> B256 {
-    keccak256(slot.to_be_bytes::<32>())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,6 +341,10 @@ mod tests {
     }
 
     const CODE: Bytes = Bytes::from_static(&[0x5b, 0x00]);
+
+    fn hash_of(slot: U256) -> B256 {
+        keccak256(slot.to_be_bytes::<32>())
+    }
 
     fn entry(address: u8) -> AccountChanges {
         AccountChanges {

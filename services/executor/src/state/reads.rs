@@ -131,16 +131,9 @@ impl<R: StateReader> Recorder<R> {
     }
 
     fn account(&mut self, address: Address) -> Result<(Option<Account>, Source), Error> {
-        if let Some(state) = &self.sources.listed {
-            let listed = state.get(&address);
-            let at_hand = listed.and_then(|it| Some((it.hash, state.parent_account(it)?)));
-            let (hash, parent) = match at_hand {
-                Some(at_hand) => at_hand,
-                None => {
-                    let known = known(&mut self.parent, &self.reader, address, listed)?;
-                    (known.hash, known.account)
-                }
-            };
+        if self.sources.listed.is_some() {
+            let (hash, parent) = self.parent_account(address)?;
+            let listed = self.sources.listed.as_ref().and_then(|state| state.get(&address));
             let written = listed.and_then(|it| it.account_before(self.position, parent));
             return Ok(match written {
                 Some(account) => (account, Source::Block),
@@ -152,6 +145,19 @@ impl<R: StateReader> Recorder<R> {
         }
         let known = known(&mut self.parent, &self.reader, address, None)?;
         Ok((known.account, Source::Parent(known.hash)))
+    }
+
+    /// Returns an account of the parent's state, and the hash of its address.
+    fn parent_account(&mut self, address: Address) -> Result<(B256, Option<Account>), Error> {
+        let state = self.sources.listed.as_deref();
+        let listed = state.and_then(|state| state.get(&address));
+        if let (Some(state), Some(listed)) = (state, listed)
+            && let Some(account) = state.parent_account(listed)
+        {
+            return Ok((listed.hash, account));
+        }
+        let known = known(&mut self.parent, &self.reader, address, listed)?;
+        Ok((known.hash, known.account))
     }
 
     fn slot(&mut self, address: Address, key: U256) -> Result<(U256, Source), Error> {
@@ -210,8 +216,8 @@ impl<R: StateReader> StorageOccupancy for Recorder<R> {
     /// The block cannot add storage to an account without it in the parent's state, because the
     /// account has no nonce.
     fn has_storage(&mut self, address: Address) -> Result<bool, Error> {
-        let known = known(&mut self.parent, &self.reader, address, None)?;
-        let has_storage = known.account.is_some() && self.reader.has_storage(&known.hash)?;
+        let (hash, account) = self.parent_account(address)?;
+        let has_storage = account.is_some() && self.reader.has_storage(&hash)?;
         self.reads.met_storage |= has_storage;
         Ok(has_storage)
     }

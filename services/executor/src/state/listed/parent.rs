@@ -1,29 +1,55 @@
 //! Values of the parent's state for everything that a list names, by their places in it.
 
 use super::{ListedAccount, ListedState};
-use crate::{error::Error, state::StateReader};
+use crate::{
+    error::Error,
+    state::parent::{ParentState, StateKey, StateValue},
+};
 use alloy_primitives::map::B256Set;
 use tandem_primitives::{Account, B256, Bytes, EMPTY_CODE_HASH, U256};
+use tandem_telemetry::waiting;
 use tracing::debug;
+
+/// Maximum number of codes that are read together for a block.
+pub const CODES_MAX: usize = 1_024;
+/// Number of keys of one call.
+pub const PIECE: usize = 2_048;
+/// Number of codes of one call, because code is long.
+pub const CODES_PIECE: usize = 64;
 
 /// Values of the parent's state, in the order of the list.
 pub struct ListedParent {
     pub accounts: Vec<Option<Account>>,
     /// Slots of all accounts, for each the changed ones first.
     pub slots: Vec<U256>,
-    /// Codes of the accounts, by their hashes.
+    /// Codes of the accounts, by their hashes; not all of more than [`CODES_MAX`].
     pub codes: Vec<(B256, Bytes)>,
+    /// Numbers of accounts, slots and codes that were not in memory.
+    pub missed: [usize; 3],
 }
 
 impl ListedState {
     /// Returns the values of the parent's state. The first call reads them, and from then on reads of
     /// the block find them by their places. `None` if they cannot be read.
-    pub fn read_parent(&self, state: &(impl StateReader + ?Sized)) -> Option<&ListedParent> {
+    pub fn read_parent(&self, state: &dyn ParentState) -> Option<&ListedParent> {
         let read = || {
             let read = ListedParent::read(self, state);
             read.inspect_err(|error| debug!(%error, "the values of a list cannot be read")).ok()
         };
         self.parent.get_or_init(read).as_ref()
+    }
+
+    /// Returns the number of accounts and slots.
+    pub fn key_count(&self) -> usize {
+        self.order.len() + self.slots
+    }
+
+    /// Takes values of the parent's state that were sent. They must be as many as the list names.
+    /// Returns whether they are.
+    pub fn set_parent(&self, accounts: Vec<Option<Account>>, slots: Vec<U256>) -> bool {
+        let fits = (accounts.len(), slots.len()) == (self.order.len(), self.slots);
+        let parent = ListedParent { accounts, slots, codes: Vec::new(), missed: [0; 3] };
+        fits && self.parent.set(Some(parent)).is_ok()
     }
 
     /// Returns an account of the parent's state, if the values were read.
@@ -42,34 +68,89 @@ impl ListedState {
 }
 
 impl ListedParent {
-    fn read(listed: &ListedState, state: &(impl StateReader + ?Sized)) -> Result<Self, Error> {
-        let (accounts, slots) = (listed.order.len(), listed.slots);
-        let (mut accounts, mut slots) = (Vec::with_capacity(accounts), Vec::with_capacity(slots));
-        let (mut codes, mut known) = (Vec::new(), B256Set::default());
-        for at in listed.in_order() {
-            let account = state.account(&at.hash)?;
-            accounts.push(account);
-            for slot in at.slot_hashes() {
-                let is_there = account.is_some();
-                slots.push(if is_there { state.slot(&at.hash, &slot)? } else { U256::ZERO });
+    fn read(listed: &ListedState, state: &dyn ParentState) -> Result<Self, Error> {
+        let mut accounts = vec![None; listed.order.len()];
+        let keys = listed.in_order().map(|at| StateKey::Account(at.hash));
+        let missed_accounts = read_each(state, keys.enumerate(), PIECE, |place, value| {
+            if let StateValue::Account(account) = value {
+                accounts[place] = account;
             }
-            let code_hash = account.map_or(EMPTY_CODE_HASH, |account| account.code_hash);
-            if code_hash != EMPTY_CODE_HASH && known.insert(code_hash) {
-                codes.push((code_hash, state.code(&code_hash)?.original_bytes()));
+        })?;
+        let mut slots = vec![U256::ZERO; listed.slots];
+        // An account that is not there has no slots.
+        let there = listed.in_order().zip(&accounts).filter(|(_, account)| account.is_some());
+        let keys = there.flat_map(|(at, _)| {
+            let keys = at.slot_hashes().map(|slot| StateKey::Slot(at.hash, slot));
+            (at.first_slot..).zip(keys)
+        });
+        let missed_slots = read_each(state, keys, PIECE, |place, value| {
+            if let StateValue::Slot(value) = value {
+                slots[place] = value;
+            }
+        })?;
+        let mut known = B256Set::from_iter([EMPTY_CODE_HASH]);
+        let hashes = accounts.iter().flatten().map(|account| account.code_hash);
+        let hashes = hashes.filter(|hash| known.insert(*hash)).take(CODES_MAX);
+        let mut codes: Vec<_> = hashes.map(|hash| (hash, Bytes::new())).collect();
+        let keys: Vec<_> = codes.iter().map(|(hash, _)| StateKey::Code(*hash)).collect();
+        let missed_codes =
+            read_each(state, keys.into_iter().enumerate(), CODES_PIECE, |place, value| {
+                if let StateValue::Code(code) = value {
+                    codes[place].1 = code.original_bytes();
+                }
+            })?;
+        codes.retain(|(_, code)| !code.is_empty());
+        Ok(Self { accounts, slots, codes, missed: [missed_accounts, missed_slots, missed_codes] })
+    }
+}
+
+/// Reads keys with their places: those that memory lacks in calls of several. Returns their number.
+fn read_each(
+    state: &dyn ParentState,
+    keys: impl Iterator<Item = (usize, StateKey)>,
+    piece: usize,
+    mut put: impl FnMut(usize, StateValue),
+) -> Result<usize, Error> {
+    let (mut places, mut missing, mut count) = (Vec::new(), Vec::new(), 0);
+    let mut keys = keys.fuse();
+    loop {
+        let key = keys.next();
+        if let Some((place, key)) = key {
+            match state.in_memory(&key)? {
+                Some(value) => put(place, value),
+                None => {
+                    places.push(place);
+                    missing.push(key);
+                    count += 1;
+                }
             }
         }
-        Ok(Self { accounts, slots, codes })
+        if missing.len() == piece || (key.is_none() && !missing.is_empty()) {
+            let read = waiting("wait.state_ns", || state.read_together(&missing))?;
+            missing.clear();
+            for (place, value) in places.drain(..).zip(read) {
+                // Code that is missing is met by who runs it.
+                value.into_iter().for_each(|value| put(place, value));
+            }
+        }
+        if key.is_none() {
+            return Ok(count);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::StateReader;
     use crate::state::code::analyze;
     use alloy_eips::eip7928::AccountChanges;
     use alloy_primitives::{Address, keccak256};
     use revm::state::Bytecode;
-    use std::cell::Cell;
+    use std::{
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
+        time::Duration,
+    };
     use tandem_chain::AccessList;
 
     const CODE: Bytes = Bytes::from_static(&[0x5b, 0x00]);
@@ -77,7 +158,7 @@ mod tests {
     /// State in which each value is made of its key, without account 2.
     #[derive(Default)]
     struct State {
-        calls: Cell<usize>,
+        calls: AtomicU64,
         is_broken: bool,
     }
 
@@ -87,7 +168,6 @@ mod tests {
 
     impl StateReader for State {
         fn account(&self, hash: &B256) -> Result<Option<Account>, Error> {
-            self.calls.set(self.calls.get() + 1);
             if self.is_broken {
                 return Err(Error::NotInMemory);
             }
@@ -109,6 +189,42 @@ mod tests {
 
         fn code(&self, _: &B256) -> Result<Bytecode, Error> {
             Ok(analyze(CODE))
+        }
+    }
+
+    /// Nothing is in memory, besides account 1.
+    impl ParentState for State {
+        fn in_memory(&self, key: &StateKey) -> Result<Option<StateValue>, Error> {
+            match key {
+                StateKey::Account(hash) if *hash == keccak256(address(1)) => {
+                    Ok(Some(StateValue::Account(self.account(hash)?)))
+                }
+                _ => Ok(None),
+            }
+        }
+
+        fn read_together(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, Error> {
+            self.calls.fetch_add(1, Relaxed);
+            let read = |key: &StateKey| {
+                Ok(Some(match key {
+                    StateKey::Account(hash) => StateValue::Account(self.account(hash)?),
+                    StateKey::Slot(hash, slot) => StateValue::Slot(self.slot(hash, slot)?),
+                    StateKey::Code(hash) => StateValue::Code(self.code(hash)?),
+                }))
+            };
+            keys.iter().map(read).collect()
+        }
+
+        fn calls(&self) -> u64 {
+            self.calls.load(Relaxed)
+        }
+
+        fn call_time(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn is_far(&self) -> bool {
+            true
         }
     }
 
@@ -143,7 +259,7 @@ mod tests {
         assert_eq!((parent.accounts.len(), parent.slots.len()), (3, 6 + 1 + 2 + 3));
         assert_eq!(parent.codes, [(keccak256(&CODE), CODE)], "each code once");
         listed.read_parent(&state).unwrap();
-        assert_eq!(state.calls.get(), 3);
+        assert_eq!((parent.missed, state.calls()), ([2, 3 + 5, 1], 3), "a call for each kind");
         for last in 1..=3 {
             let account = at(last);
             assert_eq!(
