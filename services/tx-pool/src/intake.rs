@@ -47,7 +47,8 @@ use tracing::debug;
 /// Maximum waiting time of a transaction for the verdict on its blobs.
 const VERDICT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Maximum number of transactions whose senders' accounts are read in one call.
+/// Number of transactions after which a thread gathers no more to judge together. Their senders' accounts
+/// are read in one call. Transactions that are added again come together, so it may have nearly twice as many.
 const GROUP_MAX: usize = 32;
 
 /// Way of an answer to a user.
@@ -139,12 +140,12 @@ impl Drop for Room {
 }
 
 /// Transactions of this node, in the order in which they are judged.
-type Locals = Vec<(Bytes, Origin)>;
+type Group = Vec<(Bytes, Origin)>;
 
 /// Sending end of the queues.
 #[derive(Clone)]
 pub(crate) struct Intake {
-    locals: ThreadSender<Job<Locals>>,
+    locals: ThreadSender<Job<Group>>,
     peers: ThreadSender<Job<Batch>>,
     local_bytes: Arc<AtomicUsize>,
     peer_bytes: Arc<AtomicUsize>,
@@ -155,7 +156,7 @@ pub(crate) struct Intake {
 /// Receiving end of the queues.
 #[derive(Clone)]
 pub(crate) struct Queues {
-    locals: Receiver<Queued<Job<Locals>>>,
+    locals: Receiver<Queued<Job<Group>>>,
     peers: Receiver<Queued<Job<Batch>>>,
 }
 
@@ -192,7 +193,7 @@ impl Intake {
         Ok(count)
     }
 
-    fn submit_locals(&self, group: Locals) -> Result<(), Error> {
+    fn submit_locals(&self, group: Group) -> Result<(), Error> {
         let bytes = group.iter().map(|(raw, _)| raw.len()).sum();
         let room = Room::take(&self.local_bytes, bytes, self.bytes_max);
         let job = Job { _room: room.ok_or(Error::Overloaded)?, what: group };
@@ -302,14 +303,14 @@ impl Worker {
 
     /// Checks transactions of this node, and those that wait behind them. One with blobs is the
     /// last, as it may wait for long.
-    fn locals(&self, first: Queued<Job<Locals>>, queues: &Queues) {
-        let Job { what: mut group, _room } = first.take();
-        let mut rooms = vec![_room];
+    fn locals(&self, first: Queued<Job<Group>>, queues: &Queues) {
+        let Job { what: mut group, _room: room } = first.take();
+        let mut rooms = vec![room];
         while group.len() < GROUP_MAX && group.last().is_none_or(|(raw, _)| !has_blobs(raw)) {
             let Ok(job) = queues.locals.try_recv() else { break };
-            let Job { what, _room } = job.take();
+            let Job { what, _room: room } = job.take();
             group.extend(what);
-            rooms.push(_room);
+            rooms.push(room);
         }
         let is_again = group.iter().any(|(_, origin)| matches!(origin, Origin::Again(_)));
         let hashes: Vec<_> = group.iter().map(|(raw, _)| pooled_hash(raw)).collect();

@@ -18,8 +18,8 @@ use crate::{
     error::Error,
     metrics as names,
     state::{
-        listed::{CODES_MAX, CODES_PIECE, ListedState, PIECE},
-        parent::{ParentState, StateKey, StateValue},
+        listed::{CODES_MAX, ListedState},
+        parent::{CODES_PIECE, PIECE, ParentState, StateKey, StateValue, read_each},
     },
 };
 use metrics::counter;
@@ -31,7 +31,6 @@ use tandem_chain::Block;
 use tandem_policy::AccessLists;
 use tandem_primitives::EMPTY_CODE_HASH;
 use tandem_proto::multiproof::StateUpdate;
-use tandem_telemetry::waiting;
 use tracing::{Span, debug, field::Empty, info_span};
 
 /// Maximum number of accounts, and of slots, read ahead for a block. The block reads others for itself.
@@ -103,12 +102,12 @@ impl Listed {
 
     /// Reads everything by its place in the list, unless the list is too long.
     fn read_far(&self) -> Result<[usize; 3], Error> {
-        if self.state.key_count() <= KEYS_MAX
-            && let Some(parent) = self.state.read_parent(&*self.parent)
-        {
-            return Ok(parent.missed);
+        if self.state.key_count() > KEYS_MAX {
+            return self.try_read_all();
         }
-        self.try_read_all()
+        // A failure was logged. It comes up again when a transaction needs the value.
+        let parent = self.state.read_parent(&*self.parent);
+        Ok(parent.map_or([0; 3], |parent| parent.missed))
     }
 
     /// Returns the numbers of accounts, slots and codes that were read.
@@ -132,29 +131,8 @@ impl Listed {
 
     /// Reads those of the keys that are not in memory, in calls of several. Returns their number.
     fn read(&self, keys: impl Iterator<Item = StateKey>, piece: usize) -> Result<usize, Error> {
-        let (mut missing, mut count) = (Vec::new(), 0);
-        let read = |missing: &mut Vec<StateKey>| {
-            let read = waiting("wait.state_ns", || self.parent.read_together(missing));
-            missing.clear();
-            read.map(|_| ())
-        };
-        for key in keys {
-            if self.stopped.load(Relaxed) {
-                break;
-            }
-            if self.parent.in_memory(&key)?.is_some() {
-                continue;
-            }
-            missing.push(key);
-            count += 1;
-            if missing.len() == piece {
-                read(&mut missing)?;
-            }
-        }
-        if !missing.is_empty() {
-            read(&mut missing)?;
-        }
-        Ok(count)
+        let keys = keys.take_while(|_| !self.stopped.load(Relaxed)).map(|key| ((), key));
+        read_each(&*self.parent, keys, piece, |(), _| ())
     }
 
     /// Returns the changes of the whole block as the list has them, in ascending order of accounts

@@ -9,7 +9,7 @@
 pub mod agreement;
 mod parent;
 
-pub use parent::{CODES_MAX, CODES_PIECE, ListedParent, PIECE};
+pub use parent::{CODES_MAX, ListedParent};
 
 use crate::state::{code::analyze, published::Position};
 use alloy_eips::eip7928::{AccountChanges, BlockAccessIndex};

@@ -5,6 +5,12 @@ use crate::error::Error;
 use revm::state::Bytecode;
 use std::time::Duration;
 use tandem_primitives::{Account, B256, U256};
+use tandem_telemetry::waiting;
+
+/// Number of keys of one call of [`read_each`].
+pub const PIECE: usize = 2_048;
+/// Number of codes of one such call, because code is long.
+pub const CODES_PIECE: usize = 64;
 
 /// Key of the parent's state. All parts are hashes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -51,4 +57,46 @@ pub trait ParentState: StateReader + Send + Sync {
 
     /// Returns whether a call of storage-writer takes long enough to do other work meanwhile.
     fn is_far(&self) -> bool;
+}
+
+/// Reads keys, each with its place: those that memory lacks in calls of `piece` keys. Gives each value
+/// to `put`, but not missing code, which is met by who runs it. Returns the number of keys that memory
+/// lacked.
+///
+/// # Errors
+/// Same as [`StateReader::account`].
+pub fn read_each<P>(
+    state: &dyn ParentState,
+    keys: impl Iterator<Item = (P, StateKey)>,
+    piece: usize,
+    mut put: impl FnMut(P, StateValue),
+) -> Result<usize, Error> {
+    let (mut places, mut missing, mut count) = (Vec::new(), Vec::new(), 0);
+    let mut keys = keys.fuse();
+    loop {
+        let key = keys.next();
+        let is_end = key.is_none();
+        if let Some((place, key)) = key {
+            match state.in_memory(&key)? {
+                Some(value) => put(place, value),
+                None => {
+                    places.push(place);
+                    missing.push(key);
+                    count += 1;
+                }
+            }
+        }
+        if missing.len() == piece || (is_end && !missing.is_empty()) {
+            let read = waiting("wait.state_ns", || state.read_together(&missing))?;
+            missing.clear();
+            for (place, value) in places.drain(..).zip(read) {
+                if let Some(value) = value {
+                    put(place, value);
+                }
+            }
+        }
+        if is_end {
+            return Ok(count);
+        }
+    }
 }

@@ -33,6 +33,14 @@ pub struct Sources {
     pub block_hashes: SharedBlockHashes,
 }
 
+impl Sources {
+    /// Returns the list and its values of an account, if it names the account.
+    fn listed(&self, address: &Address) -> Option<(&ListedState, &ListedAccount)> {
+        let state = self.listed.as_deref()?;
+        Some((state, state.get(address)?))
+    }
+}
+
 /// Origin of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
@@ -132,9 +140,9 @@ impl<R: StateReader> Recorder<R> {
 
     fn account(&mut self, address: Address) -> Result<(Option<Account>, Source), Error> {
         if self.sources.listed.is_some() {
-            let (hash, parent) = self.parent_account(address)?;
-            let listed = self.sources.listed.as_ref().and_then(|state| state.get(&address));
-            let written = listed.and_then(|it| it.account_before(self.position, parent));
+            let listed = self.sources.listed(&address);
+            let (hash, parent) = parent_account(&mut self.parent, &self.reader, address, listed)?;
+            let written = listed.and_then(|(_, it)| it.account_before(self.position, parent));
             return Ok(match written {
                 Some(account) => (account, Source::Block),
                 None => (parent, Source::Parent(hash)),
@@ -147,23 +155,9 @@ impl<R: StateReader> Recorder<R> {
         Ok((known.account, Source::Parent(known.hash)))
     }
 
-    /// Returns an account of the parent's state, and the hash of its address.
-    fn parent_account(&mut self, address: Address) -> Result<(B256, Option<Account>), Error> {
-        let state = self.sources.listed.as_deref();
-        let listed = state.and_then(|state| state.get(&address));
-        if let (Some(state), Some(listed)) = (state, listed)
-            && let Some(account) = state.parent_account(listed)
-        {
-            return Ok((listed.hash, account));
-        }
-        let known = known(&mut self.parent, &self.reader, address, listed)?;
-        Ok((known.hash, known.account))
-    }
-
     fn slot(&mut self, address: Address, key: U256) -> Result<(U256, Source), Error> {
-        let state = self.sources.listed.as_deref();
-        let listed = state.and_then(|state| Some((state, state.get(&address)?)));
-        let written = match state {
+        let listed = self.sources.listed(&address);
+        let written = match &self.sources.listed {
             Some(_) => listed.and_then(|(_, account)| account.slot_before(&key, self.position)),
             None => self.sources.published.slot(&address, &key, self.position),
         };
@@ -196,6 +190,23 @@ impl<R: StateReader> Recorder<R> {
     }
 }
 
+/// Returns an account of the parent's state, with the hash of its address: from the list if its
+/// values were read.
+fn parent_account(
+    parent: &mut AddressMap<Known>,
+    reader: &impl StateReader,
+    address: Address,
+    listed: Option<(&ListedState, &ListedAccount)>,
+) -> Result<(B256, Option<Account>), Error> {
+    if let Some((state, listed)) = listed
+        && let Some(account) = state.parent_account(listed)
+    {
+        return Ok((listed.hash, account));
+    }
+    let known = known(parent, reader, address, listed.map(|(_, listed)| listed))?;
+    Ok((known.hash, known.account))
+}
+
 fn known<'a>(
     parent: &'a mut AddressMap<Known>,
     reader: &impl StateReader,
@@ -216,7 +227,8 @@ impl<R: StateReader> StorageOccupancy for Recorder<R> {
     /// The block cannot add storage to an account without it in the parent's state, because the
     /// account has no nonce.
     fn has_storage(&mut self, address: Address) -> Result<bool, Error> {
-        let (hash, account) = self.parent_account(address)?;
+        let listed = self.sources.listed(&address);
+        let (hash, account) = parent_account(&mut self.parent, &self.reader, address, listed)?;
         let has_storage = account.is_some() && self.reader.has_storage(&hash)?;
         self.reads.met_storage |= has_storage;
         Ok(has_storage)

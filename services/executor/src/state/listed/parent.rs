@@ -3,19 +3,14 @@
 use super::{ListedAccount, ListedState};
 use crate::{
     error::Error,
-    state::parent::{ParentState, StateKey, StateValue},
+    state::parent::{CODES_PIECE, PIECE, ParentState, StateKey, StateValue, read_each},
 };
 use alloy_primitives::map::B256Set;
 use tandem_primitives::{Account, B256, Bytes, EMPTY_CODE_HASH, U256};
-use tandem_telemetry::waiting;
 use tracing::debug;
 
 /// Maximum number of codes that are read together for a block.
 pub const CODES_MAX: usize = 1_024;
-/// Number of keys of one call.
-pub const PIECE: usize = 2_048;
-/// Number of codes of one call, because code is long.
-pub const CODES_PIECE: usize = 64;
 
 /// Values of the parent's state, in the order of the list.
 pub struct ListedParent {
@@ -101,41 +96,6 @@ impl ListedParent {
             })?;
         codes.retain(|(_, code)| !code.is_empty());
         Ok(Self { accounts, slots, codes, missed: [missed_accounts, missed_slots, missed_codes] })
-    }
-}
-
-/// Reads keys with their places: those that memory lacks in calls of several. Returns their number.
-fn read_each(
-    state: &dyn ParentState,
-    keys: impl Iterator<Item = (usize, StateKey)>,
-    piece: usize,
-    mut put: impl FnMut(usize, StateValue),
-) -> Result<usize, Error> {
-    let (mut places, mut missing, mut count) = (Vec::new(), Vec::new(), 0);
-    let mut keys = keys.fuse();
-    loop {
-        let key = keys.next();
-        if let Some((place, key)) = key {
-            match state.in_memory(&key)? {
-                Some(value) => put(place, value),
-                None => {
-                    places.push(place);
-                    missing.push(key);
-                    count += 1;
-                }
-            }
-        }
-        if missing.len() == piece || (key.is_none() && !missing.is_empty()) {
-            let read = waiting("wait.state_ns", || state.read_together(&missing))?;
-            missing.clear();
-            for (place, value) in places.drain(..).zip(read) {
-                // Code that is missing is met by who runs it.
-                value.into_iter().for_each(|value| put(place, value));
-            }
-        }
-        if key.is_none() {
-            return Ok(count);
-        }
     }
 }
 
