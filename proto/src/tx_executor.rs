@@ -3,7 +3,7 @@
 //! Accounts and slots are named by their place in the block's access list. See
 //! `tandem/tx_executor/v1/tx_executor.proto` for the numbering.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tandem_primitives::{Account, Address, B256, Bytes, U256};
 
 /// Rules of the EVM that a tx-executor knows.
@@ -55,8 +55,8 @@ pub struct BeginTransactions {
     pub list_bytes: usize,
 }
 
-/// Next values of the parent's state, in the order of the list. All accounts come before the first
-/// slot.
+/// Next values of the parent's state, in the order of the list. All accounts and codes come before the
+/// first slot.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ParentValues {
     /// Next accounts.
@@ -65,6 +65,8 @@ pub struct ParentValues {
     pub slots: Vec<U256>,
     /// Codes that the receiver may lack.
     pub codes: Vec<Bytes>,
+    /// Whether these are the last accounts and codes.
+    pub slots_follow: bool,
     /// Whether these are the last values of the block.
     pub last: bool,
 }
@@ -208,26 +210,49 @@ pub trait TxExecutorApi: Send + Sync {
 
 /// EVM of a tx-executor, for any number of blocks.
 pub trait TxExecution: Send + Sync {
-    /// Opens a block for execution on these values.
+    /// Opens a block, whose values come later.
     ///
     /// # Errors
     /// Returns the reason why the block cannot be executed, for the executor's log.
-    fn open(&self, block: BlockValues) -> Result<std::sync::Arc<dyn OpenBlock>, String>;
+    fn open(&self, block: ListedBlock) -> Result<Arc<dyn OpenBlock>, String>;
 }
 
-/// Everything that the transactions of a block are executed on.
-#[derive(Clone, Debug)]
-pub struct BlockValues {
+/// Part of a block that comes before the values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedBlock {
     /// Environment of the transactions.
     pub environment: Environment,
     /// RLP of the access list.
     pub list: Bytes,
-    /// All values of the parent's state.
-    pub values: ParentValues,
 }
 
-/// Block that a tx-executor executes.
+/// Block that a tx-executor executes once its values are there.
 pub trait OpenBlock: Send + Sync {
+    /// Does what the execution of a transaction needs besides the values: recovers its signers.
+    fn prepare(&self, transaction: &RangeTransaction);
+
+    /// Takes all accounts of the parent's state, and codes.
+    ///
+    /// # Errors
+    /// Returns the reason why the block cannot be executed, for the executor's log.
+    fn fill(
+        &self,
+        accounts: Vec<Option<Account>>,
+        codes: Vec<Bytes>,
+    ) -> Result<Arc<dyn FilledBlock>, String>;
+}
+
+/// Block whose transactions are executed. Those that read slots of the parent's state wait for them.
+pub trait FilledBlock: Send + Sync {
+    /// Takes all slots of the parent's state.
+    ///
+    /// # Errors
+    /// Returns the reason why the block cannot be executed, for the executor's log.
+    fn set_slots(&self, slots: Vec<U256>) -> Result<(), String>;
+
+    /// Lets nothing wait for slots any more: transactions that need them are not executed.
+    fn give_up_slots(&self);
+
     /// Returns an EVM for one thread.
     fn worker(&self) -> Box<dyn BlockWorker>;
 }

@@ -126,7 +126,7 @@ impl TryFrom<v1::Begin> for BeginTransactions {
 
 impl From<ParentValues> for v1::Values {
     fn from(values: ParentValues) -> Self {
-        let ParentValues { accounts, slots, codes, last } = values;
+        let ParentValues { accounts, slots, codes, slots_follow, last } = values;
         let (account_count, slot_count) = (size(accounts.len()), size(slots.len()));
         Self {
             accounts: Some(account_list(accounts.into_iter())),
@@ -136,6 +136,7 @@ impl From<ParentValues> for v1::Values {
             code_sizes: codes.iter().map(|code| size(code.len())).collect(),
             codes: concat(&codes).into(),
             last,
+            slots_follow,
         }
     }
 }
@@ -150,7 +151,8 @@ impl TryFrom<v1::Values> for ParentValues {
         let slots = numbers(&wire.slots.unwrap_or_default(), wire.slot_count as usize);
         let codes = codes(&wire.code_sizes, &wire.codes)?.collect();
         let (accounts, slots) = (accounts.at("accounts")?, slots.at("slots")?);
-        Ok(Self { accounts, slots, codes, last: wire.last })
+        let v1::Values { slots_follow, last, .. } = wire;
+        Ok(Self { accounts, slots, codes, slots_follow, last })
     }
 }
 

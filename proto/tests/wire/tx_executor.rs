@@ -80,6 +80,7 @@ fn commands_come_back_as_they_were() {
         accounts: vec![Some(account), None],
         slots: vec![U256::ZERO, U256::MAX],
         codes: vec![vec![1, 2].into(), vec![3].into()],
+        slots_follow: true,
         last: true,
     };
     for command in [

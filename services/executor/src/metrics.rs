@@ -103,7 +103,7 @@ pub fn describe() {
         Unit::Count,
         "Values that blocks name, read into the cache before they execute, by kind"
     );
-    let text = "Transactions leased to tx-executors, by outcome: executed, compared, not_executed, \
+    let text = "Transactions leased to tx-executors, by outcome: executed, compared, copied, not_executed, \
         unanswered, late; and repeated_block for each block executed again without them";
     describe_counter!(LEASED_TRANSACTIONS, Unit::Count, text);
     describe_counter!(LEASES, Unit::Count, "Leases of transactions to tx-executors");

@@ -156,7 +156,7 @@ impl Connection {
     async fn apply(&mut self, effect: Effect) {
         match effect {
             Effect::Nothing => {}
-            Effect::Begin { block_number, traceparent, .. } => {
+            Effect::Begin { block_number, traceparent } => {
                 self.end_block();
                 self.span = info_span!(
                     "execute_transactions",
@@ -165,16 +165,29 @@ impl Connection {
                 );
                 set_remote_parent(&self.span, &traceparent);
             }
-            Effect::Open { session, values, held } => {
+            Effect::Open { session, block } => {
                 let (answers, span) = (self.answers.clone(), self.span.clone());
-                self.block = Some(Arc::new(Block::new(session, values.0, answers, span)));
-                self.execute(held).await;
+                let held = self.inner.executor.held().clone();
+                self.block = Some(Arc::new(Block::new(session, block, answers, span, held)));
+                self.queue([None]).await;
             }
-            Effect::Execute { transactions, .. } => self.execute(transactions).await,
-            Effect::Refuse { session, reason } => {
-                self.end_block();
-                self.answers.answer(session, TxReply::Refused(reason.to_owned())).await;
+            Effect::Fill(values) => {
+                let Some(block) = &self.block else { return };
+                block.fill(values);
+                // For each thread, as all take part in what waited.
+                self.queue((0..self.inner.executor.threads()).map(|_| None)).await;
             }
+            Effect::Slots(slots) => {
+                let Some(block) = &self.block else { return };
+                if let Err(reason) = block.set_slots(slots) {
+                    let session = block.session;
+                    self.refuse(session, reason).await;
+                }
+            }
+            Effect::Execute(transactions) => {
+                self.queue(transactions.into_iter().map(Some)).await;
+            }
+            Effect::Refuse { session, reason } => self.refuse(session, reason.to_owned()).await,
             Effect::End => self.end_block(),
             Effect::Pong(number) => {
                 self.inner.executor.utilization().expire(Instant::now());
@@ -182,6 +195,11 @@ impl Connection {
                 self.answers.answer(0, TxReply::Pong(number, threads)).await;
             }
         }
+    }
+
+    async fn refuse(&mut self, session: u64, reason: String) {
+        self.end_block();
+        self.answers.answer(session, TxReply::Refused(reason)).await;
     }
 
     fn end_block(&mut self) {
@@ -193,11 +211,11 @@ impl Connection {
         self.span = Span::none();
     }
 
-    /// Hands transactions to the threads, as soon as there is room for each.
-    async fn execute(&self, transactions: Vec<RangeTransaction>) {
+    /// Hands work to the threads, as soon as there is room for each piece.
+    async fn queue(&self, work: impl IntoIterator<Item = Option<RangeTransaction>>) {
         let Some(block) = &self.block else { return };
         let queue = self.inner.executor.work();
-        for transaction in transactions {
+        for transaction in work {
             // Another stream may take the last place meanwhile.
             while queue.room() <= STREAMS_MAX {
                 sleep(ROOM_PAUSE).await;

@@ -1,8 +1,12 @@
 //! tx-executor: executes transactions of a block for an executor on another machine (EIP-7928).
 //!
 //! **Role.** Stateless. **In:** one gRPC stream of an executor, with block after block: environment,
-//! access list, the parent's values of what the list names, then transactions. **Out:** the result of
+//! access list, transactions, and the parent's values of what the list names. **Out:** the result of
 //! each transaction, as it ends. **Keeps:** codes, so that each is sent once.
+//!
+//! The executor reads the values while it sends the rest. Meanwhile the list is decoded and the signers
+//! of the transactions are recovered. Transactions begin once all accounts are there, and wait for the
+//! slots where they read some.
 //!
 //! ```text
 //! executor ══ stream ══► Service ── Assembly ──► bounded queue ──► worker threads ── EVM

@@ -17,7 +17,7 @@ pub fn describe_metrics() {
     describe_counter!(TRANSACTIONS, Unit::Count, text);
     let text = "From the last value of a block until transactions can be executed";
     describe_histogram!(OPEN_SECONDS, Unit::Seconds, text);
-    let text = "Wait of a transaction from its arrival to its execution";
+    let text = "Wait of a transaction for a thread, from its arrival on";
     describe_histogram!(WAIT_SECONDS, Unit::Seconds, text);
     let text =
         "Share of the threads' time that executes while a block is open, averaged over blocks";

@@ -6,7 +6,13 @@ use crate::{
     utilization::Utilization,
     worker::{Work, run},
 };
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 use tandem_actor::{Running, ThreadSender, thread_queue};
 use tandem_proto::tx_executor::TxExecution;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +33,7 @@ pub struct Deps {
 /// The running service.
 pub struct TxExecutor {
     work: ThreadSender<Work>,
+    held: Arc<AtomicUsize>,
     running: Running,
     threads: usize,
     utilization: Utilization,
@@ -49,7 +56,8 @@ impl TxExecutor {
             running
                 .spawn(&format!("tx-{number}"), move || run(&receiver, &*execution, &stopping))?;
         }
-        Ok(Arc::new(Self { work, running, threads, utilization: Utilization::default() }))
+        let (held, utilization) = (Arc::default(), Utilization::default());
+        Ok(Arc::new(Self { work, held, running, threads, utilization }))
     }
 
     /// Returns the queue of the threads.
@@ -57,9 +65,14 @@ impl TxExecutor {
         &self.work
     }
 
+    /// Returns the number of transactions that blocks hold.
+    pub(crate) fn held(&self) -> &Arc<AtomicUsize> {
+        &self.held
+    }
+
     /// Returns whether transactions wait for a thread.
     pub(crate) fn has_work(&self) -> bool {
-        self.work.room() < WORK_MAX
+        self.work.room() < WORK_MAX || self.held.load(Relaxed) > 0
     }
 
     /// Returns the number of threads.

@@ -3,12 +3,15 @@
 
 use std::{
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
-use tandem_primitives::{Address, B256, Bytes};
+use tandem_primitives::{Account, Address, B256, Bytes, U256};
 use tandem_proto::tx_executor::{
-    BeginTransactions, BlockValues, BlockWorker, Environment, OpenBlock, ParentValues,
+    BeginTransactions, BlockWorker, Environment, FilledBlock, ListedBlock, OpenBlock, ParentValues,
     RangeTransaction, TxCommand, TxExecution, TxExecutorApi, TxFork, TxOutcome, TxReply, TxResult,
 };
 use tandem_tx_executor::{Config, Deps, Server, TxExecutor};
@@ -21,22 +24,53 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// Execution that needs no EVM: the gas of a transaction is the length of its bytes, and the first
 /// byte may ask for trouble.
-struct Lengths;
+#[derive(Default)]
+struct Lengths {
+    /// Number of transactions that were prepared.
+    prepared: Arc<AtomicUsize>,
+}
 
-struct Block(usize);
+/// Block by the length of its list, with the number of prepared transactions.
+struct Block(usize, Arc<AtomicUsize>);
 
 impl TxExecution for Lengths {
-    fn open(&self, block: BlockValues) -> Result<Arc<dyn OpenBlock>, String> {
-        match block.list.len() {
-            0 => Err("no list".to_owned()),
-            length => Ok(Arc::new(Block(length))),
+    fn open(&self, block: ListedBlock) -> Result<Arc<dyn OpenBlock>, String> {
+        match block.list.first() {
+            Some(0) => Err("not a list".to_owned()),
+            _ => Ok(Arc::new(Block(block.list.len(), self.prepared.clone()))),
         }
     }
 }
 
 impl OpenBlock for Block {
+    fn prepare(&self, _transaction: &RangeTransaction) {
+        self.1.fetch_add(1, SeqCst);
+    }
+
+    fn fill(
+        &self,
+        accounts: Vec<Option<Account>>,
+        _codes: Vec<Bytes>,
+    ) -> Result<Arc<dyn FilledBlock>, String> {
+        match accounts.is_empty() {
+            true => Ok(Arc::new(Self(self.0, self.1.clone()))),
+            false => Err("an account that the list does not name".to_owned()),
+        }
+    }
+}
+
+impl FilledBlock for Block {
+    fn set_slots(&self, slots: Vec<U256>) -> Result<(), String> {
+        match slots.is_empty() {
+            true => Ok(()),
+            false => Err("a slot that the list does not name".to_owned()),
+        }
+    }
+
+    fn give_up_slots(&self) {}
+
     fn worker(&self) -> Box<dyn BlockWorker> {
-        Box::new(Self(self.0))
+        Box::new(Self(self.0, self.1.clone()))
     }
 }
 
@@ -57,13 +91,16 @@ impl BlockWorker for Block {
 
 struct Offered {
     executor: Arc<TxExecutor>,
+    prepared: Arc<AtomicUsize>,
     stop: CancellationToken,
 }
 
 fn offer(runtime: &Runtime, address: SocketAddr) -> (Offered, SocketAddr) {
     let config = Config { threads: 3, ..Config::default() };
     let stop = CancellationToken::new();
-    let deps = Deps { execution: Arc::new(Lengths), fatal: stop.clone() };
+    let execution = Lengths::default();
+    let prepared = execution.prepared.clone();
+    let deps = Deps { execution: Arc::new(execution), fatal: stop.clone() };
     let executor = TxExecutor::start(config, deps).unwrap();
     let listener = runtime.block_on(async {
         let until = Instant::now() + WAIT_MAX;
@@ -78,7 +115,7 @@ fn offer(runtime: &Runtime, address: SocketAddr) -> (Offered, SocketAddr) {
     });
     let address = listener.local_addr().unwrap();
     runtime.spawn(Server::new(executor.clone()).serve(listener, stop.clone()));
-    (Offered { executor, stop }, address)
+    (Offered { executor, prepared, stop }, address)
 }
 
 fn connection(client: &Client, after: u64) -> u64 {
@@ -153,9 +190,14 @@ fn blocks_follow_one_another_on_one_stream() {
     assert_eq!(client.receive(WAIT_MAX), Some((0, TxReply::Pong(5, 3))));
     for session in 1..=3 {
         send(session, begin(4));
+        send(session, TxCommand::List(vec![1; 4].into()));
         // Transactions may come before the values.
         send(session, range(0..10, &[1, 2]));
-        send(session, TxCommand::List(vec![1; 4].into()));
+        let until = Instant::now() + WAIT_MAX;
+        while offered.prepared.load(SeqCst) < 10 * session as usize {
+            assert!(Instant::now() < until, "not prepared");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         send(session, last());
         for at in 1..20 {
             send(session, range(at * 100..at * 100 + 100, &[1]));
@@ -171,10 +213,22 @@ fn blocks_follow_one_another_on_one_stream() {
     send(4, last());
     send(4, range(0..1, &[0xff]));
     assert_eq!(results(&client, 4, 1), (Vec::new(), 1));
-    // A block that cannot be opened, and one that is not as announced.
-    for (session, list_bytes) in [(5, 0), (6, 9)] {
-        send(session, begin(list_bytes));
-        send(session, last());
+    // A list that does not decode, values that are not those of the list, and a block that is not as
+    // announced.
+    let (slots, accounts) = (vec![U256::ONE], vec![None]);
+    let slot = ParentValues { slots, last: true, ..ParentValues::default() };
+    let account = ParentValues { accounts, last: true, ..ParentValues::default() };
+    let follow = ParentValues { slots_follow: true, ..ParentValues::default() };
+    for (session, list, values) in [
+        (5, vec![0; 9], vec![follow.clone()]),
+        (6, vec![1; 9], vec![slot.clone()]),
+        (7, vec![1; 9], vec![account]),
+        (8, vec![1; 9], vec![follow.clone(), slot]),
+        (9, vec![1; 5], vec![follow]),
+    ] {
+        send(session, begin(9));
+        send(session, TxCommand::List(list.into()));
+        values.into_iter().for_each(|values| send(session, TxCommand::Values(values)));
         send(session, range(0..1, &[1]));
         let answer = client.receive(WAIT_MAX);
         assert!(matches!(answer, Some((at, TxReply::Refused(_))) if at == session), "{answer:?}");

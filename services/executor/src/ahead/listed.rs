@@ -47,6 +47,8 @@ pub struct Listed {
     /// Values of the list.
     pub state: Arc<ListedState>,
     parent: Arc<dyn ParentState>,
+    /// Whether everything is read before the execution.
+    is_read_ahead: bool,
     stopped: Arc<AtomicBool>,
 }
 
@@ -69,12 +71,22 @@ impl Listed {
             return None;
         }
         let state = ListedState::of(list)?;
-        Some(Self { state: Arc::new(state), parent, stopped: Arc::default() })
+        let (is_read_ahead, stopped) = (false, Arc::default());
+        Some(Self { state: Arc::new(state), parent, is_read_ahead, stopped })
     }
 
-    /// Reads everything that the list names and memory lacks: at once if a call takes long, and
-    /// beside the execution otherwise. This is only advice.
+    /// Has everything read that the list names and memory lacks.
+    #[must_use]
+    pub fn reading_ahead(self) -> Self {
+        Self { is_read_ahead: true, ..self }
+    }
+
+    /// Reads what is to be read ahead: at once if a call takes long, and beside the execution
+    /// otherwise. This is only advice.
     pub fn read_ahead(&self) {
+        if !self.is_read_ahead {
+            return;
+        }
         if self.parent.is_far() {
             self.read_all(|| self.read_far());
             return;
@@ -106,8 +118,8 @@ impl Listed {
             return self.try_read_all();
         }
         // A failure was logged. It comes up again when a transaction needs the value.
-        let parent = self.state.read_parent(&*self.parent);
-        Ok(parent.map_or([0; 3], |parent| parent.missed))
+        self.state.read_slots(&*self.parent);
+        Ok(self.state.missed())
     }
 
     /// Returns the numbers of accounts, slots and codes that were read.

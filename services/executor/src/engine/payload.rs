@@ -420,17 +420,17 @@ impl Engine {
         }
     }
 
-    /// Returns the block's access list if it drives the block, and begins to read what it names.
+    /// Returns the block's access list if it drives the block.
     fn listed(&self, block: &Block, policies: &Policies, view: Arc<StateView>) -> Option<Listed> {
         let is_alone = self.prewarmers.is_empty() && self.machines.is_none();
         if is_alone || !Listed::is_wanted(block, policies.access_lists) {
             return None;
         }
         let listed = Listed::of(block, view)?;
-        if policies.reads != StateReads::OneByOne {
-            listed.read_ahead();
-        }
-        Some(listed)
+        Some(match policies.reads {
+            StateReads::OneByOne => listed,
+            _ => listed.reading_ahead(),
+        })
     }
 
     /// Makes an executed block durable while the workers still hash. This thread is idle meanwhile,

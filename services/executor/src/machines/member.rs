@@ -5,9 +5,10 @@ use super::{
     answers::Answers,
     fragment::{is_same, speculation_of},
     health::{Health, Role},
+    link::Link,
     placement::Rates,
     transaction_of,
-    values::{bytes_of, parts},
+    values::{account_parts, bytes_of, slot_parts},
 };
 use crate::{
     ahead::speculate::{Job, Miss, Pace, Reader, Runner, Sample},
@@ -15,18 +16,17 @@ use crate::{
     state::{listed::ListedState, reads::Recorder},
 };
 use alloy_consensus::Transaction as _;
-use alloy_primitives::map::B256Set;
 use metrics::counter;
 use parking_lot::Mutex;
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 use tandem_proto::{
     limits::{TX_PART_BYTES, TX_RANGE_MAX},
     tx_executor::{
-        BeginTransactions, NotSent, RangeTransaction, TxCommand, TxExecutorApi, TxReply, TxResult,
+        BeginTransactions, NotSent, ParentValues, RangeTransaction, TxCommand, TxExecutorApi,
+        TxReply, TxResult,
     },
 };
 use tandem_telemetry::{BusyIntervals, traceparent};
@@ -50,8 +50,6 @@ const LEASE_PART: f64 = 1.0 / 3.0;
 const LOOK: Duration = Duration::from_millis(5);
 /// Number of transactions of a trial. Each is executed here as well.
 const TRIAL: usize = 8;
-/// Maximum number of codes that are taken for known at a tx-executor.
-const KNOWN_CODES_MAX: usize = 10_000;
 /// Least bytes of a block from which the rate of the connection is measured.
 const MEASURED_BYTES_MIN: usize = 32 << 10;
 
@@ -74,20 +72,6 @@ pub struct State {
     /// Its use, `None` without a connection.
     pub role: Option<Role>,
     pub rates: Rates,
-}
-
-/// Knowledge of a thread about its connection.
-#[derive(Default)]
-struct Link {
-    connection: u64,
-    /// Number of the newest block on any connection.
-    session: u64,
-    /// Codes that were sent over this connection.
-    codes: B256Set,
-    /// Number of the newest ping.
-    ping: u64,
-    /// Pings without an answer.
-    unanswered: u32,
 }
 
 /// End of a block at a tx-executor.
@@ -168,7 +152,7 @@ impl Member {
     /// Asks for a sign of life, and measures the round trip.
     fn ping(&self, link: &mut Link) {
         let Some(connection) = self.api.connection() else { return };
-        self.follow(link, connection);
+        link.follow(connection);
         link.ping += 1;
         let sent = Instant::now();
         if self.api.send(connection, 0, TxCommand::Ping(link.ping)).is_err() {
@@ -194,13 +178,6 @@ impl Member {
         }
     }
 
-    /// Forgets what was sent over an earlier connection.
-    fn follow(&self, link: &mut Link, connection: u64) {
-        if link.connection != connection {
-            *link = Link { connection, session: link.session, ..Link::default() };
-        }
-    }
-
     fn fail(&self, kind: &'static str) {
         debug!(endpoint = self.api.endpoint(), kind, "a tx-executor failed");
         counter!(names::TX_EXECUTOR_FAILURES, "kind" => kind).increment(1);
@@ -212,7 +189,7 @@ impl Member {
         let Some(connection) = self.api.connection() else {
             return BlockAt::new(self, work, listed, 0, role).execute_rest();
         };
-        self.follow(link, connection);
+        link.follow(connection);
         let span = info_span!(
             parent: &work.span, "tx executor",
             endpoint = self.api.endpoint(), trial = role == Role::Trial,
@@ -234,7 +211,11 @@ impl Member {
         if let Some(end) = work.job.closed_ns() {
             busy.cut(end);
         }
-        block.pace.tell(&mut self.known.lock().rates);
+        let mut known = self.known.lock();
+        block.pace.tell(&mut known.rates);
+        let ((work, took), threads) = (block.tried, known.rates.threads as f64);
+        known.rates.note_gas(work * threads, took);
+        drop(known);
         match end {
             End::Done => {
                 let mut known = self.known.lock();
@@ -262,16 +243,17 @@ struct BlockAt<'a> {
     listed: &'a ListedState,
     session: u64,
     is_trial: bool,
-    /// Transactions that were leased beforehand, until they are sent.
-    first: Vec<usize>,
-    /// Leased transactions without an answer, and the work that is expected of them, in gas.
-    open: BTreeSet<usize>,
-    work_open: f64,
     leased: usize,
     answered: usize,
     /// Results that were compared with own ones.
     compared: usize,
+    /// Work of those that were right, in gas, and the time that they took one after the other.
+    tried: (f64, Duration),
     bytes: usize,
+    /// Time at which the accounts were there.
+    read: Instant,
+    /// Time at which everything was sent.
+    sent: Instant,
     /// Time of the newest answer or sign of life, or of the last value.
     heard: Instant,
     /// Time at which a sign of life was asked for.
@@ -295,7 +277,6 @@ impl<'a> BlockAt<'a> {
         role: Role,
     ) -> Self {
         let sources = work.job.sources.clone();
-        let first = std::mem::take(&mut *work.first[member.number].lock());
         let reader = Reader::new(sources.parent.clone(), Miss::Read);
         Self {
             member,
@@ -303,13 +284,13 @@ impl<'a> BlockAt<'a> {
             listed,
             session,
             is_trial: role == Role::Trial,
-            work_open: first.iter().map(|index| work.job.works.expected(*index)).sum(),
-            open: first.iter().copied().collect(),
-            first,
             leased: 0,
             answered: 0,
             compared: 0,
+            tried: (0.0, Duration::ZERO),
             bytes: 0,
+            read: Instant::now(),
+            sent: Instant::now(),
             heard: Instant::now(),
             asked: Instant::now(),
             pace: Answers::default(),
@@ -325,22 +306,19 @@ impl<'a> BlockAt<'a> {
 
     /// Has transactions executed until none is left, or the block ends.
     fn execute(&mut self, link: &mut Link) -> Result<End, End> {
-        if !self.send_values(link)? {
+        if !self.send_block(link)? {
             self.execute_rest();
             return Ok(End::Done);
         }
-        let first = std::mem::take(&mut self.first);
-        self.leased = first.len();
-        self.send_range(link, &first)?;
         self.heard = Instant::now();
         loop {
             while !self.job().is_closed() && self.has_room() && self.lease(link)? > 0 {}
-            if self.open.is_empty() {
+            if self.left().0 == 0 {
                 return Ok(End::Done);
             }
             if self.job().is_closed() {
                 if self.answered == 0 {
-                    self.measure(self.work.posted.elapsed());
+                    self.measure(self.read.elapsed());
                 }
                 let is_late = self.is_late() || self.was_waited_for();
                 return Ok(if is_late { End::Late } else { End::Done });
@@ -351,7 +329,7 @@ impl<'a> BlockAt<'a> {
                     self.heard = Instant::now();
                     for result in results {
                         if self.answered == 0 {
-                            self.measure(self.work.posted.elapsed().saturating_sub(result.took));
+                            self.measure(self.read.elapsed().saturating_sub(result.took));
                         }
                         self.take(link, result);
                         if !self.is_right {
@@ -375,14 +353,15 @@ impl<'a> BlockAt<'a> {
         }
     }
 
-    /// Sends everything that transactions are executed on. Returns false if the block has ended, or
-    /// its values cannot be read.
-    fn send_values(&mut self, link: &mut Link) -> Result<bool, End> {
-        let (work, job) = (self.work, self.job());
-        let Some(list) = &job.block.access_list else { return Ok(false) };
+    /// Sends the list, the transactions that were leased beforehand, and the parent's accounts and slots
+    /// as soon as each are read: the tx-executor prepares the transactions meanwhile. Returns false if the block
+    /// has ended, or the values cannot be read.
+    fn send_block(&mut self, link: &mut Link) -> Result<bool, End> {
+        let (work, listed, block) = (self.work, self.listed, &self.work.job.block);
+        let Some(list) = &block.access_list else { return Ok(false) };
         let rlp = list.rlp();
         let begin = BeginTransactions {
-            block_number: job.block.id.number,
+            block_number: block.id.number,
             traceparent: traceparent(&Span::current()).unwrap_or_default(),
             environment: work.environment.clone(),
             list_bytes: rlp.len(),
@@ -393,40 +372,55 @@ impl<'a> BlockAt<'a> {
             self.bytes += part.len();
             self.send(link, TxCommand::List(part))?;
         }
-        let parent = self.listed.read_parent(&*job.sources.parent);
-        let Some(parent) = parent.filter(|_| !job.is_closed()) else { return Ok(false) };
-        for part in parts(parent, |hash| !link.codes.contains(hash)) {
+        let first = work.held.of(self.member.number);
+        self.leased = first.len();
+        self.send_range(link, &first)?;
+        let state = &*work.job.sources.parent;
+        let Some(parent) = listed.read_accounts(state) else { return Ok(false) };
+        self.read = Instant::now();
+        self.send_values(link, account_parts(parent, |hash| !link.has_code(hash)))?;
+        let Some(slots) = listed.read_slots(state) else { return Ok(false) };
+        if work.job.is_closed() {
+            return Ok(false);
+        }
+        self.send_values(link, slot_parts(slots))?;
+        self.sent = Instant::now();
+        link.note_codes(parent.codes.iter().map(|(hash, _)| *hash));
+        Ok(true)
+    }
+
+    fn send_values(&mut self, link: &Link, parts: Vec<ParentValues>) -> Result<(), End> {
+        for part in parts {
             self.bytes += bytes_of(&part);
             self.send(link, TxCommand::Values(part))?;
         }
-        if link.codes.len() > KNOWN_CODES_MAX {
-            link.codes.clear();
-        }
-        link.codes.extend(parent.codes.iter().map(|(hash, _)| *hash));
-        Ok(true)
+        Ok(())
     }
 
     fn send(&self, link: &Link, command: TxCommand) -> Result<(), NotSent> {
         self.member.api.send(link.connection, self.session, command)
     }
 
-    /// Takes a transaction out of those without an answer. Returns whether it was one of them.
-    fn close(&mut self, index: usize) -> bool {
-        let was_open = self.open.remove(&index);
-        if was_open {
-            self.work_open -= self.job().works.expected(index);
-        }
-        was_open
+    /// Returns number and work of the transactions without an answer.
+    fn left(&self) -> (usize, f64) {
+        self.work.held.left(self.member.number)
+    }
+
+    /// Notes the answer to a transaction. Returns whether it is the first one, and was asked for.
+    fn close(&self, index: usize) -> bool {
+        self.work.held.answer(self.member.number, index)
     }
 
     /// Returns whether the tx-executor would soon have nothing to do.
     fn has_room(&self) -> bool {
         let rates = self.member.known.lock().rates;
         let on_the_way = rates.gas.get().unwrap_or_default() * rates.round_trip.as_secs_f64();
-        self.open.len() <= 2 * rates.threads.max(1) || self.work_open <= 2.0 * on_the_way
+        let (count, work) = self.left();
+        count <= 2 * rates.threads.max(1) || work <= 2.0 * on_the_way
     }
 
-    /// Leases further transactions. Returns their number.
+    /// Leases further transactions, or copies of those that another tx-executor has. Returns their
+    /// number.
     fn lease(&mut self, link: &Link) -> Result<usize, End> {
         let count_max = match self.is_trial {
             true => TRIAL.saturating_sub(self.leased),
@@ -434,17 +428,24 @@ impl<'a> BlockAt<'a> {
         };
         let (work, rates) = (self.work, self.member.known.lock().rates);
         let mut pace = self.member.pace(rates.round_trip.as_secs_f64());
-        pace.begins += pace.time_of(self.work_open.max(0.0));
+        pace.begins += pace.time_of(self.left().1);
         // Shares shrink towards the end, so that no machine has one left when the others are done. A
         // lease lasts at least as long as the answer to it needs for its way.
         let least = rates.gas.get().unwrap_or_default() * rates.round_trip.as_secs_f64();
         let share = work.shares[self.member.number].map_or(0.0, |share| share.gas);
         let part = LEASE_PART * share / work.job.works.total().max(1.0);
-        let leased = work.job.lease(count_max, pace, |gas_left| (gas_left * part).max(least));
-        self.leased += leased.len();
+        let mut leased = work.job.lease(count_max, pace, |gas_left| (gas_left * part).max(least));
         // First, so that none is lost if the connection is.
-        self.open.extend(&leased);
-        self.work_open += leased.iter().map(|index| work.job.works.expected(*index)).sum::<f64>();
+        work.held.add(self.member.number, &leased);
+        if leased.is_empty() {
+            let way = rates.round_trip.as_secs_f64();
+            let is_wanted = |index| work.job.is_wanted(index);
+            leased = work.held.copy(self.member.number, way, is_wanted);
+            work.job.time_leases(&leased, pace);
+            counter!(names::LEASED_TRANSACTIONS, "outcome" => "copied")
+                .increment(leased.len() as u64);
+        }
+        self.leased += leased.len();
         self.send_range(link, &leased)?;
         Ok(leased.len())
     }
@@ -494,13 +495,13 @@ impl<'a> BlockAt<'a> {
         };
         let way = Duration::try_from_secs_f64(way).unwrap_or(TRIAL_MAX) * PATIENCE;
         let longest = if self.is_trial { TRIAL_MAX } else { SILENCE_MAX + way.min(TRIAL_MAX) };
-        !self.open.is_empty() && self.heard.elapsed() > longest
+        self.left().0 > 0 && self.heard.elapsed() > longest
     }
 
     /// Returns whether the engine has executed most of what it had, after a long wait.
     fn was_waited_for(&self) -> bool {
-        let is_missing = !self.is_trial && 2 * self.answered < self.leased;
-        is_missing && self.work.posted.elapsed() > SILENCE_MAX
+        let is_missing = !self.is_trial && 2 * self.left().0 > self.leased;
+        is_missing && self.sent.elapsed() > SILENCE_MAX
     }
 
     /// Notes how soon the tx-executor was ready. If the block ended before, it takes at least as long.
@@ -518,7 +519,7 @@ impl<'a> BlockAt<'a> {
         }
         self.answered += 1;
         if result.code_missing {
-            link.codes.clear();
+            link.forget_codes();
         }
         let Some(outcome) = result.outcome else {
             count("not_executed");
@@ -552,10 +553,8 @@ impl<'a> BlockAt<'a> {
                 if is_wrong && std::mem::replace(&mut self.is_right, false) {
                     self.member.quarantine("the result of a transaction differs from its own");
                 } else if !is_wrong {
-                    let mut known = self.member.known.lock();
-                    let work = self.work.job.works.done(index, gas);
-                    let threads = known.rates.threads as f64;
-                    known.rates.note_gas(work * threads, result.took);
+                    self.tried.0 += self.work.job.works.done(index, gas);
+                    self.tried.1 += result.took;
                 }
             }
             // The engine meets the error.
@@ -575,7 +574,7 @@ impl<'a> BlockAt<'a> {
     /// Gives back what the tx-executor did not answer, and executes of it on this thread what the
     /// engine does not take first.
     fn execute_rest(&mut self) {
-        let rest = std::mem::take(&mut self.open);
+        let rest = self.work.held.give_up(self.member.number);
         for index in &rest {
             count("unanswered");
             self.work.job.give_back(*index);

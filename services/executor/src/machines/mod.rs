@@ -27,6 +27,8 @@ mod answers;
 mod environment;
 mod fragment;
 mod health;
+mod held;
+mod link;
 mod member;
 mod placement;
 mod values;
@@ -37,6 +39,7 @@ pub use work::TransactionWorkers;
 use crate::{ahead::speculate::Job, metrics as names, state::listed::ListedState};
 use alloy_eips::Encodable2718 as _;
 pub use health::Role;
+use held::Held;
 use member::Member;
 use metrics::gauge;
 use parking_lot::{Condvar, Mutex};
@@ -61,7 +64,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 /// Part of a tx-executor's share that it gets at once. The rest goes to who is free.
-const FIRST_LEASE: f64 = 0.75;
+const FIRST_LEASE: f64 = 0.5;
 /// Number of pieces of that part.
 const FIRST_ROUNDS: u32 = 8;
 /// Maximum number of transactions of a piece. Half of those that may wait at a tx-executor come at
@@ -102,12 +105,11 @@ struct Work {
     roles: Vec<Option<Role>>,
     /// Share of each tx-executor.
     shares: Vec<Option<Share>>,
-    /// Transactions that are leased to each beforehand.
-    first: Vec<Mutex<Vec<usize>>>,
+    /// Transactions that they have.
+    held: Held,
     environment: Environment,
     /// Parent of the spans.
     span: Span,
-    posted: Instant,
 }
 
 /// Tx-executors that take part in a block.
@@ -221,9 +223,17 @@ impl Machines {
     /// list and the values need some time for their way.
     pub fn post(&self, job: &Arc<Job>, placement: Placement, span: &Span) {
         let Placement { roles, shares, environment } = placement;
-        let first = self.first_leases(job, &shares);
-        let (job, span, posted) = (job.clone(), span.clone(), Instant::now());
-        let work = Work { job, roles, shares, first, environment, span, posted };
+        let rates =
+            self.members.iter().zip(&shares).map(|(member, share)| {
+                share.as_ref().and_then(|share| member.pace(share.delay).gas)
+            });
+        let works = (0..job.block.transactions.len()).map(|index| job.works.expected(index));
+        let held = Held::new(rates, works);
+        for (member, first) in self.first_leases(job, &shares).into_iter().enumerate() {
+            held.add(member, &first);
+        }
+        let (job, span) = (job.clone(), span.clone());
+        let work = Work { job, roles, shares, held, environment, span };
         {
             let mut posted = self.shared.posted.lock();
             posted.work = Some(Arc::new(work));
@@ -234,7 +244,7 @@ impl Machines {
 
     /// Leases the first transactions to each tx-executor, in turn, so that all of them have early ones:
     /// the engine commits results while others are made.
-    fn first_leases(&self, job: &Job, shares: &[Option<Share>]) -> Vec<Mutex<Vec<usize>>> {
+    fn first_leases(&self, job: &Job, shares: &[Option<Share>]) -> Vec<Vec<usize>> {
         let mut first = vec![Vec::new(); shares.len()];
         for _ in 0..FIRST_ROUNDS {
             for ((share, member), leased) in shares.iter().zip(&self.members).zip(&mut first) {
@@ -247,7 +257,7 @@ impl Machines {
             }
         }
         first.iter_mut().for_each(|leased| sort(leased, job));
-        first.into_iter().map(Mutex::new).collect()
+        first
     }
 
     /// Forgets a block that has ended: its state is no longer held.

@@ -19,7 +19,8 @@ use crate::{
 };
 use alloy_eips::Decodable2718;
 use alloy_evm::EvmEnv;
-use alloy_primitives::map::B256Map;
+use alloy_primitives::map::{B256Map, HashMap};
+use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
 use revm::{
     context::{TxEnv, result::EVMError},
@@ -31,9 +32,9 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_chain::{AccessList, Transaction};
-use tandem_primitives::{Account, B256, EMPTY_CODE_HASH, U256, keccak256};
+use tandem_primitives::{Account, B256, Bytes, EMPTY_CODE_HASH, U256, keccak256};
 use tandem_proto::tx_executor::{
-    BlockValues, BlockWorker, OpenBlock, RangeTransaction, TxExecution, TxResult,
+    BlockWorker, FilledBlock, ListedBlock, OpenBlock, RangeTransaction, TxExecution, TxResult,
 };
 use tracing::warn;
 
@@ -42,9 +43,11 @@ const CODES: usize = 20_000;
 
 /// Executes transactions of blocks whose values were sent. Keeps codes beyond a block.
 pub struct TransactionWorkers {
-    codes: Cache<B256, Bytecode, CodeBytes>,
+    codes: Arc<Codes>,
     recover: Recover,
 }
+
+type Codes = Cache<B256, Bytecode, CodeBytes>;
 
 /// Returns a transaction as input of the EVM, with its signers. `None` if its signature is invalid.
 type Recover = fn(&Transaction) -> Option<TxEnv>;
@@ -61,7 +64,8 @@ impl Weighter<B256, Bytecode> for CodeBytes {
 impl TransactionWorkers {
     /// Creates an instance that keeps at most so many bytes of code.
     pub fn new(code_bytes_max: u64) -> Self {
-        Self { codes: Cache::with_weighter(CODES, code_bytes_max, CodeBytes), recover: recovered }
+        let codes = Cache::with_weighter(CODES, code_bytes_max, CodeBytes);
+        Self { codes: Arc::new(codes), recover: recovered }
     }
 
     /// Has signers recovered by this function.
@@ -72,18 +76,47 @@ impl TransactionWorkers {
 }
 
 impl TxExecution for TransactionWorkers {
-    fn open(&self, block: BlockValues) -> Result<Arc<dyn OpenBlock>, String> {
-        let BlockValues { environment, list, values } = block;
-        let list = AccessList::decode(list).map_err(|error| error.to_string())?;
+    fn open(&self, block: ListedBlock) -> Result<Arc<dyn OpenBlock>, String> {
+        let list = AccessList::decode(block.list).map_err(|error| error.to_string())?;
         let listed = ListedState::without_hashes(&list).ok_or("the access list does not decode")?;
-        let sent: Vec<_> = values.codes.into_iter().map(|code| (keccak256(&code), code)).collect();
+        Ok(Arc::new(Open {
+            listed: Arc::new(listed),
+            env: evm_env(&block.environment),
+            codes: self.codes.clone(),
+            signers: Arc::new(Signers { recover: self.recover, recovered: Mutex::default() }),
+        }))
+    }
+}
+
+/// Block without values.
+struct Open {
+    listed: Arc<ListedState>,
+    env: EvmEnv,
+    codes: Arc<Codes>,
+    signers: Arc<Signers>,
+}
+
+impl OpenBlock for Open {
+    fn prepare(&self, transaction: &RangeTransaction) {
+        // The execution meets the panic once more.
+        let recovered = catch_unwind(AssertUnwindSafe(|| self.signers.recover(transaction)));
+        if let Ok(Some(environment)) = recovered {
+            self.signers.recovered.lock().insert(transaction.index, environment);
+        }
+    }
+
+    fn fill(
+        &self,
+        accounts: Vec<Option<Account>>,
+        sent: Vec<Bytes>,
+    ) -> Result<Arc<dyn FilledBlock>, String> {
         let mut codes = B256Map::default();
-        for (hash, code) in sent {
-            let code = analyze(code);
+        for code in sent {
+            let (hash, code) = (keccak256(&code), analyze(code));
             self.codes.insert(hash, code.clone());
             codes.insert(hash, code);
         }
-        for account in values.accounts.iter().flatten() {
+        for account in accounts.iter().flatten() {
             let hash = account.code_hash;
             if hash != EMPTY_CODE_HASH
                 && !codes.contains_key(&hash)
@@ -92,37 +125,72 @@ impl TxExecution for TransactionWorkers {
                 codes.insert(hash, code);
             }
         }
-        if !listed.set_parent(values.accounts, values.slots) {
-            return Err("more or fewer values were sent than the list names".to_owned());
+        if !self.listed.set_accounts(accounts) {
+            return Err("more or fewer accounts were sent than the list names".to_owned());
         }
-        let sources = Sources {
+        let sources = Arc::new(Sources {
             published: Published::new(),
-            listed: Some(Arc::new(listed)),
+            listed: Some(self.listed.clone()),
             parent: Arc::new(SentCodes(codes)),
             block_hashes: Arc::new(|_| Err(Error::NotInMemory)),
-        };
-        let (sources, env) = (Arc::new(sources), evm_env(&environment));
-        Ok(Arc::new(Open { sources, env, recover: self.recover }))
+        });
+        let (listed, env, signers) = (self.listed.clone(), self.env.clone(), self.signers.clone());
+        Ok(Arc::new(Filled { listed, sources, env, signers }))
     }
 }
 
-struct Open {
-    sources: Arc<Sources>,
-    env: EvmEnv,
+/// Recovers the signers of transactions, some of them beforehand.
+struct Signers {
     recover: Recover,
+    /// Transactions as input of the EVM, by their positions, until they are executed.
+    recovered: Mutex<HashMap<u32, TxEnv>>,
 }
 
-impl OpenBlock for Open {
+impl Signers {
+    /// Returns a transaction as input of the EVM, `None` if it does not decode or its signature is
+    /// invalid: the executor meets that.
+    fn recover(&self, sent: &RangeTransaction) -> Option<TxEnv> {
+        let transaction = Transaction::decode_2718_exact(&sent.bytes).ok()?;
+        (self.recover)(&transaction)
+    }
+
+    /// Returns a transaction as input of the EVM for its execution.
+    fn take(&self, sent: &RangeTransaction) -> Option<TxEnv> {
+        let recovered = self.recovered.lock().remove(&sent.index);
+        recovered.or_else(|| self.recover(sent))
+    }
+}
+
+struct Filled {
+    listed: Arc<ListedState>,
+    sources: Arc<Sources>,
+    env: EvmEnv,
+    signers: Arc<Signers>,
+}
+
+impl FilledBlock for Filled {
+    fn set_slots(&self, slots: Vec<U256>) -> Result<(), String> {
+        match self.listed.set_slots(slots) {
+            true => Ok(()),
+            false => Err("more or fewer slots were sent than the list names".to_owned()),
+        }
+    }
+
+    fn give_up_slots(&self) {
+        self.listed.give_up_slots();
+    }
+
     fn worker(&self) -> Box<dyn BlockWorker> {
-        let (sources, env, recover) = (self.sources.clone(), self.env.clone(), self.recover);
-        Box::new(Worker { sources, env, recover, evm: None })
+        let (sources, env, signers) =
+            (self.sources.clone(), self.env.clone(), self.signers.clone());
+        Box::new(Worker { sources, env, signers, evm: None })
     }
 }
 
 struct Worker {
     sources: Arc<Sources>,
     env: EvmEnv,
-    recover: Recover,
+    signers: Arc<Signers>,
     evm: Option<AheadEvm<'static>>,
 }
 
@@ -135,9 +203,7 @@ impl Worker {
             code_missing: false,
         };
         let began = Instant::now();
-        let Ok(transaction) = Transaction::decode_2718_exact(&sent.bytes) else { return done };
-        // The executor meets an invalid signature.
-        let Some(environment) = (self.recover)(&transaction) else { return done };
+        let Some(environment) = self.signers.take(sent) else { return done };
         let evm = self.evm.get_or_insert_with(|| {
             let reader = Reader::new(self.sources.parent.clone(), Miss::Read);
             BlockEvm::new(Recorder::new(self.sources.clone(), reader), self.env.clone())

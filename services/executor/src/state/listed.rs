@@ -9,14 +9,13 @@
 pub mod agreement;
 mod parent;
 
-pub use parent::{CODES_MAX, ListedParent};
+pub use parent::{CODES_MAX, ListedParent, ParentAccounts, ParentSlots};
 
 use crate::state::{code::analyze, published::Position};
 use alloy_eips::eip7928::{AccountChanges, BlockAccessIndex};
 use alloy_primitives::map::{AddressMap, B256Map};
 use alloy_rlp::Decodable as _;
 use revm::state::Bytecode;
-use std::sync::OnceLock;
 use tandem_chain::AccessList;
 use tandem_primitives::{
     Account, AccountUpdate, Address, B256, Bytes, EMPTY_CODE_HASH, SlotUpdate, U256, keccak256,
@@ -35,8 +34,8 @@ pub struct ListedState {
     reads: usize,
     /// Number of all slots.
     slots: usize,
-    /// Values of the parent's state, once they were read together.
-    parent: OnceLock<Option<ListedParent>>,
+    /// Values of the parent's state.
+    parent: ListedParent,
 }
 
 /// Values of one account.
@@ -102,7 +101,9 @@ impl ListedState {
     /// Takes the values as [`Self::of`] does, but leaves out the hashes of addresses and slots. Only
     /// values of the parent's state that are set by their places can be read then.
     pub fn without_hashes(list: &AccessList) -> Option<Self> {
-        Self::hashed_by(|_| B256::ZERO, list)
+        let mut listed = Self::hashed_by(|_| B256::ZERO, list)?;
+        listed.parent.is_sent = true;
+        Some(listed)
     }
 
     fn hashed_by(hash: fn(&[u8]) -> B256, list: &AccessList) -> Option<Self> {

@@ -13,8 +13,10 @@ use std::{
 use tandem_cluster::Config;
 use tandem_cluster_tests::{Corpus, Node, Recorded, decode_status};
 use tandem_executor::machines::TransactionWorkers;
+use tandem_primitives::{Account, Bytes, U256};
 use tandem_proto::tx_executor::{
-    BlockValues, BlockWorker, OpenBlock, RangeTransaction, TxExecution, TxOutcome, TxResult,
+    BlockWorker, FilledBlock, ListedBlock, OpenBlock, RangeTransaction, TxExecution, TxOutcome,
+    TxResult,
 };
 use tandem_tx_executor::{Deps, Server, TxExecutor};
 use tokio::net::TcpListener;
@@ -31,8 +33,8 @@ struct Liar {
     lied: Arc<AtomicUsize>,
 }
 
-struct LyingBlock {
-    open: Arc<dyn OpenBlock>,
+struct LyingBlock<T: ?Sized> {
+    block: Arc<T>,
     spoil: Spoil,
     lies: Arc<AtomicBool>,
     lied: Arc<AtomicUsize>,
@@ -46,16 +48,40 @@ struct LyingWorker {
 }
 
 impl TxExecution for Liar {
-    fn open(&self, block: BlockValues) -> Result<Arc<dyn OpenBlock>, String> {
+    fn open(&self, block: ListedBlock) -> Result<Arc<dyn OpenBlock>, String> {
         let (lies, lied) = (self.lies.clone(), self.lied.clone());
-        let open = self.honest.open(block)?;
-        Ok(Arc::new(LyingBlock { open, spoil: self.spoil, lies, lied }))
+        let block = self.honest.open(block)?;
+        Ok(Arc::new(LyingBlock { block, spoil: self.spoil, lies, lied }))
     }
 }
 
-impl OpenBlock for LyingBlock {
+impl OpenBlock for LyingBlock<dyn OpenBlock> {
+    fn prepare(&self, transaction: &RangeTransaction) {
+        self.block.prepare(transaction);
+    }
+
+    fn fill(
+        &self,
+        accounts: Vec<Option<Account>>,
+        codes: Vec<Bytes>,
+    ) -> Result<Arc<dyn FilledBlock>, String> {
+        let (lies, lied) = (self.lies.clone(), self.lied.clone());
+        let block = self.block.fill(accounts, codes)?;
+        Ok(Arc::new(LyingBlock { block, spoil: self.spoil, lies, lied }))
+    }
+}
+
+impl FilledBlock for LyingBlock<dyn FilledBlock> {
+    fn set_slots(&self, slots: Vec<U256>) -> Result<(), String> {
+        self.block.set_slots(slots)
+    }
+
+    fn give_up_slots(&self) {
+        self.block.give_up_slots();
+    }
+
     fn worker(&self) -> Box<dyn BlockWorker> {
-        let (worker, spoil) = (self.open.worker(), self.spoil);
+        let (worker, spoil) = (self.block.worker(), self.spoil);
         let (lies, lied) = (self.lies.clone(), self.lied.clone());
         Box::new(LyingWorker { worker, spoil, lies, lied })
     }

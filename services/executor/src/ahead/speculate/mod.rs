@@ -132,8 +132,14 @@ impl<'a> Ahead<'a> {
             true => senders.leave(),
             false => senders.recover(),
         }
+        let posted = Instant::now();
         if let Some((placement, machines)) = placement.zip(self.machines) {
             machines.post(&job, placement, &self.span);
+        }
+        // The tx-executors prepare what they got meanwhile.
+        if let Some(listed) = &listed {
+            listed.read_ahead();
+            job.prolong_leases(posted.elapsed());
         }
         let posted = self.threads.post(job, self.span.clone());
         let (block, env, conflict) = (block.clone(), env.clone(), None);

@@ -79,15 +79,30 @@ impl Job {
     /// most `count_max`, and more than one only up to the work. `work` gets that of all that are left.
     pub fn lease(&self, count_max: usize, pace: Pace, work: impl FnOnce(f64) -> f64) -> Vec<usize> {
         let leased = self.statuses.claim_share(count_max, work);
+        self.time_leases(&leased, pace);
+        leased
+    }
+
+    /// Notes until when a tx-executor of this pace has time for transactions that it has got, possibly
+    /// as copies of what another one has.
+    pub fn time_leases(&self, leased: &[usize], pace: Pace) {
         let sum = leased.iter().map(|index| self.works.expected(*index)).sum();
         let backlog = ((pace.begins + pace.time_of(sum)) * PATIENCE).min(BACKLOG_MAX);
         let now = self.started.elapsed();
-        for index in &leased {
+        for index in leased {
             let wait = longest_lease(self.block.transactions[*index].gas_limit());
             let until = u32::try_from((now + backlog + wait).as_micros()).unwrap_or(u32::MAX);
             self.leases.until[*index].store(until.max(1), SeqCst);
         }
-        leased
+    }
+
+    /// Prolongs all leases by the time for which the tx-executors waited for values.
+    pub fn prolong_leases(&self, waited: Duration) {
+        let waited = u32::try_from(waited.as_micros()).unwrap_or(u32::MAX);
+        let later = |until: u32| (until != 0).then(|| until.saturating_add(waited));
+        for until in &self.leases.until {
+            until.fetch_update(SeqCst, SeqCst, later).ok();
+        }
     }
 
     /// Notes that no tx-executor has a transaction any more.

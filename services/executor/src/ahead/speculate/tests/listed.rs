@@ -41,9 +41,7 @@ fn drive(case: &Case, list: &AccessList, threads: usize, seed: u64, far: bool) -
     let parent = Arc::new(case.state.with(Trouble::Delay, seed).far(far));
     let engine = case.state.with(Trouble::Delay, seed + 1);
     let listed = Listed::of(&with_list(case, list), parent.clone()).unwrap();
-    if far {
-        listed.read_ahead();
-    }
+    let listed = if far { listed.reading_ahead() } else { listed };
     let ahead = Ahead {
         threads: pool(threads),
         span: tracing::Span::none(),

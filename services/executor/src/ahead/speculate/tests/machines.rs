@@ -13,8 +13,8 @@ use std::{
 };
 use tandem_primitives::U256;
 use tandem_proto::tx_executor::{
-    BlockValues, Environment, NotSent, OpenBlock, ParentValues, RangeTransaction, TxCommand,
-    TxExecution, TxExecutorApi, TxLog, TxOutcome, TxReply, TxResult,
+    Environment, FilledBlock, ListedBlock, NotSent, OpenBlock, ParentValues, RangeTransaction,
+    TxCommand, TxExecution, TxExecutorApi, TxLog, TxOutcome, TxReply, TxResult,
 };
 
 /// Behaviour of a tx-executor.
@@ -54,8 +54,12 @@ enum Conduct {
 struct Gathered {
     environment: Option<Environment>,
     list: Vec<u8>,
-    values: ParentValues,
+    list_bytes: usize,
     open: Option<Arc<dyn OpenBlock>>,
+    values: ParentValues,
+    filled: Option<Arc<dyn FilledBlock>>,
+    /// Prepared transactions.
+    held: Vec<RangeTransaction>,
 }
 
 /// Answer with its session.
@@ -88,9 +92,9 @@ impl Twin {
     }
 
     fn execute(&self, session: u64, transactions: Vec<RangeTransaction>) {
-        let open = self.block.lock().open.clone();
-        let Some(open) = open else { return };
-        let mut worker = open.worker();
+        let filled = self.block.lock().filled.clone();
+        let Some(filled) = filled else { return };
+        let mut worker = filled.worker();
         for transaction in transactions {
             let mut result = worker.execute(&transaction);
             self.executed.fetch_add(1, Relaxed);
@@ -156,27 +160,45 @@ impl TxExecutorApi for Twin {
             TxCommand::Begin(begin) => {
                 *block = Gathered::default();
                 block.environment = Some(begin.environment);
+                block.list_bytes = begin.list_bytes;
                 if self.conduct == Conduct::Refuses {
                     self.answer(session, TxReply::Refused("as it was to".to_owned()));
                 }
             }
-            TxCommand::List(part) => block.list.extend_from_slice(&part),
+            TxCommand::List(part) => {
+                block.list.extend_from_slice(&part);
+                if block.list.len() == block.list_bytes {
+                    let (environment, list) = (
+                        block.environment.clone().unwrap(),
+                        std::mem::take(&mut block.list).into(),
+                    );
+                    let open = self.workers.open(ListedBlock { environment, list }).unwrap();
+                    block.open = Some(open);
+                }
+            }
             TxCommand::Values(part) => {
                 block.values.accounts.extend(part.accounts);
                 block.values.slots.extend(part.slots);
                 block.values.codes.extend(part.codes);
                 if part.last {
-                    let values = BlockValues {
-                        environment: block.environment.clone().unwrap(),
-                        list: std::mem::take(&mut block.list).into(),
-                        values: std::mem::take(&mut block.values),
-                    };
-                    block.open = Some(self.workers.open(values).unwrap());
+                    let ParentValues { accounts, slots, codes, .. } =
+                        std::mem::take(&mut block.values);
+                    let filled = block.open.as_ref().unwrap().fill(accounts, codes).unwrap();
+                    filled.set_slots(slots).unwrap();
+                    block.filled = Some(filled);
+                    let held = std::mem::take(&mut block.held);
+                    drop(block);
+                    self.execute(session, held);
                 }
             }
             TxCommand::Range(_) if self.conduct == Conduct::Silent => {}
             TxCommand::Range(_) if self.conduct == Conduct::Lost => {
                 self.connection.fetch_add(1, Relaxed);
+            }
+            TxCommand::Range(transactions) if block.filled.is_none() => {
+                let open = block.open.as_ref().unwrap();
+                transactions.iter().for_each(|transaction| open.prepare(transaction));
+                block.held.extend(transactions);
             }
             TxCommand::Range(transactions) => {
                 drop(block);
