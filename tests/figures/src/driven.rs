@@ -132,13 +132,44 @@ impl Driven {
         Ok(self.engine.call(method, &params)?["status"] == "VALID")
     }
 
-    /// Sends a transaction to the pool.
+    /// Sends a transaction to the pool, and returns its hash.
     ///
     /// # Errors
     /// If the client does not answer, or refuses it.
-    pub fn add(&mut self, raw: &[u8]) -> anyhow::Result<()> {
+    pub fn add(&mut self, raw: &[u8]) -> anyhow::Result<B256> {
         let raw = hex::encode_prefixed(raw);
-        self.engine.call("eth_sendRawTransaction", &json!([raw])).map(drop)
+        let hash = self.engine.call("eth_sendRawTransaction", &json!([raw]))?;
+        Ok(serde_json::from_value(hash)?)
+    }
+
+    /// Returns sender and nonce of those of these transactions that the pool has.
+    ///
+    /// # Errors
+    /// If the client does not answer.
+    pub fn has(&mut self, hashes: &[B256]) -> anyhow::Result<Vec<Option<(Address, u64)>>> {
+        if hashes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let call = |hash| request("eth_getTransactionByHash", &json!([hash]));
+        let calls: Vec<_> = hashes.iter().map(call).collect();
+        let answers = self.engine.post(&format!("[{}]", calls.join(",")))?.value;
+        let answers = answers.as_array().context("no batch of answers")?;
+        ensure!(
+            answers.len() == hashes.len(),
+            "{} answers to {} calls",
+            answers.len(),
+            hashes.len()
+        );
+        let found = |answer: &Value| {
+            ensure!(answer["error"].is_null(), "eth_getTransactionByHash: {}", answer["error"]);
+            let transaction = &answer["result"];
+            if transaction.is_null() || !transaction["blockHash"].is_null() {
+                return Ok(None);
+            }
+            let sender = serde_json::from_value(transaction["from"].clone())?;
+            Ok(Some((sender, quantity(&transaction["nonce"])?)))
+        };
+        answers.iter().map(found).collect()
     }
 
     /// Sends transactions to the pool in one request.
@@ -158,8 +189,11 @@ impl Driven {
     /// # Errors
     /// If the client does not answer.
     pub fn next_nonce(&mut self, sender: Address) -> anyhow::Result<u64> {
-        let nonce = self.engine.call("eth_getTransactionCount", &json!([sender, "pending"]))?;
-        let nonce = nonce.as_str().context("no nonce")?;
-        Ok(u64::from_str_radix(nonce.trim_start_matches("0x"), 16)?)
+        quantity(&self.engine.call("eth_getTransactionCount", &json!([sender, "pending"]))?)
     }
+}
+
+fn quantity(value: &Value) -> anyhow::Result<u64> {
+    let text = value.as_str().context("no number")?;
+    Ok(u64::from_str_radix(text.trim_start_matches("0x"), 16)?)
 }

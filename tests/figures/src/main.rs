@@ -8,6 +8,7 @@
 mod amsterdam;
 mod big_state;
 mod blocks;
+mod both;
 mod callers;
 mod client;
 mod corpus;

@@ -6,6 +6,7 @@
 
 use crate::{
     Setting,
+    both::Both,
     driven::{Driven, Genesis, with_limit},
     figure::{Figure, Limit, Report},
     node::{Kind, Node},
@@ -14,7 +15,6 @@ use alloy_primitives::{Bytes, U256};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use std::{
-    collections::BTreeMap,
     path::Path,
     thread::sleep,
     time::{Duration, Instant},
@@ -45,9 +45,6 @@ const CALL_GAS: u64 = 100_000;
 const CALL_SLOTS: u64 = 3;
 /// Time that both clients have for a block.
 const BUILD_TIME: Duration = Duration::from_millis(400);
-/// Number of times that a client is asked again which alone refuses a transaction, and the pause before.
-const FURTHER_TRIES: u32 = 10;
-const TRY_PAUSE: Duration = Duration::from_millis(20);
 /// Settings of geth: tips of any size and transactions without a chain id, as in Tandem. Without
 /// `nolocals`, geth would say yes to a user's transaction that its pool refuses for now, and add it later.
 const GETH: &str = "--miner.gasprice 1 --rpc.allow-unprotected-txs --txpool.globalslots 6144 \
@@ -116,37 +113,6 @@ fn percentile(values: &mut [f64], part: f64) -> anyhow::Result<f64> {
     values.get(index).copied().context("no value")
 }
 
-/// Returns the message of an error that a client answered with, without what differs from one transaction
-/// to the next.
-fn message_of(error: &anyhow::Error) -> String {
-    let text = error.to_string();
-    let message = text.split("\"message\":\"").nth(1).unwrap_or(&text);
-    message.chars().take_while(|letter| !matches!(letter, ':' | '"')).collect()
-}
-
-/// Adds a transaction to the pools of two clients. One that alone refuses it is asked again for a while:
-/// geth's pool follows the head some time after the answer to forkchoiceUpdated.
-fn add_to_both(this: &mut Driven, that: &mut Driven, raw: &[u8]) -> (Added, Added) {
-    let (mut first, mut second) = (this.add(raw), that.add(raw));
-    for _ in 0..FURTHER_TRIES {
-        match (&first, &second) {
-            (Err(_), Ok(())) => {
-                sleep(TRY_PAUSE);
-                first = this.add(raw);
-            }
-            (Ok(()), Err(_)) => {
-                sleep(TRY_PAUSE);
-                second = that.add(raw);
-            }
-            _ => break,
-        }
-    }
-    (first, second)
-}
-
-/// Outcome of an attempt to add a transaction.
-type Added = anyhow::Result<()>;
-
 /// Builds on random pools in both clients.
 fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figure>> {
     let count = POOLS[usize::from(setting.quick)];
@@ -157,33 +123,26 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
     let tandem = Node::start(&setting.tandem, &genesis.file, &config)?;
     let flags = format!("{GETH} --miner.gaslimit {limit}");
     let other = Node::start_kind(Kind::Geth, geth, &genesis.file, &flags)?;
-    let (mut own, mut geth) =
-        (Driven::new(tandem.engine()?, fork), Driven::new(other.engine()?, fork));
-    let mut head = own.genesis()?;
-    geth.choose(head, &Value::Null)?;
+    let mut both =
+        Both::new(Driven::new(tandem.engine()?, fork), Driven::new(other.engine()?, fork));
+    let mut head = both.tandem.genesis()?;
+    both.geth.choose(head, &Value::Null)?;
     let mut mixed = Mixed::new(setting.seed, &genesis.builder, fork);
     let (mut base_fee, mut invalid, mut empty) = (1_000_000_000, 0_u32, 0_u32);
-    let (mut ratios, mut times, mut taken) = (Vec::new(), Vec::new(), 0);
-    let mut least = String::new();
-    // Refusals by one client alone, by client and reason, each with the block of the first one.
-    let mut reasons = BTreeMap::<String, (u32, u64)>::new();
-    let mut refuses = |client: &str, error: &anyhow::Error, block: u64| {
-        let reason = format!("{client}: {}", message_of(error));
-        reasons.entry(reason).or_insert((0, block)).0 += 1;
-    };
+    let (mut tips, mut same, mut times) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut taken, mut different) = (0, 0_u32);
     for number in 1..=count {
         for sender in Mixed::senders() {
-            mixed.set_nonce(sender, own.next_nonce(sender)?);
+            mixed.set_nonce(sender, both.tandem.next_nonce(sender)?);
         }
         for _ in 0..TRANSACTIONS {
             let (raw, sender) = mixed.write(number, base_fee);
-            match add_to_both(&mut geth, &mut own, &raw) {
-                (Ok(()), Ok(())) => mixed.set_nonce(sender, own.next_nonce(sender)?),
-                (Err(_), Err(_)) => {}
-                (Ok(()), Err(error)) => refuses("Tandem", &error, number),
-                (Err(error), Ok(())) => refuses("geth", &error, number),
+            if both.add(&raw, number) {
+                mixed.set_nonce(sender, both.tandem.next_nonce(sender)?);
             }
         }
+        let is_same = both.are_same(number)?;
+        let Both { tandem: own, geth, .. } = &mut both;
         let asked = attributes(fork, GENESIS_TIME + 12 * number, number as u8);
         let asked = with_limit(asked, SMALL_GAS_LIMIT);
         let id = own.choose(head, &asked)?.context("no payload id")?;
@@ -195,13 +154,14 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
         empty += u32::from(
             built.payload.transactions.is_empty() && !geths.payload.transactions.is_empty(),
         );
+        different += u32::from(!is_same);
         if geths.value > 0 {
             let ratio = built.value as f64 / geths.value as f64;
-            if ratios.iter().all(|other| ratio < *other) {
-                let [own, other] = [&built, &geths].map(|it| it.payload.transactions.len());
-                least = format!("block {number}: {own} transactions, {other} of geth's");
+            tips.push(ratio);
+            if is_same {
+                let lengths = [&built, &geths].map(|it| it.payload.transactions.len());
+                same.push((ratio, number, lengths));
             }
-            ratios.push(ratio);
         }
         taken += built.payload.transactions.len();
         invalid += u32::from(!geth.send(&built)?);
@@ -211,37 +171,41 @@ fn pools(setting: &Setting, geth: &Path, fork: Fork) -> anyhow::Result<Vec<Figur
         own.choose(head, &Value::Null)?;
         geth.choose(head, &Value::Null)?;
     }
-    let compared = ratios.len();
-    let note = format!("{compared} pools, median {:.4}", percentile(&mut ratios, 0.5)?);
-    let differ: u32 = reasons.values().map(|(count, _)| count).sum();
-    let reason = |(why, (count, block)): (&String, &(u32, u64))| {
-        format!("{count} by {why}, first before block {block}")
-    };
-    let reasons: Vec<_> = reasons.iter().map(reason).collect();
+    let note = format!("{} pools, median {:.4}", tips.len(), percentile(&mut tips, 0.5)?);
+    let least = same.iter().min_by(|a, b| a.0.total_cmp(&b.0)).context("no pool is the same")?;
+    let (least, block, [own, other]) = least;
+    let least_note = format!(
+        "{} pools; block {block}: {own} transactions, {other} of geth's; of all pools {:.3}",
+        same.len(),
+        percentile(&mut tips, 0.0)?,
+    );
+    let (refused, reasons) = both.refusals();
     let name = |what: &str| format!("{fork}: {what}");
     let sent = (count * TRANSACTIONS) as f64;
     Ok(vec![
         Figure::new(
-            name("transactions that one client refuses, share"),
-            f64::from(differ) / sent,
+            name("transactions that Tandem alone refuses, share"),
+            f64::from(refused) / sent,
             Limit::None,
         )
-        .note(reasons.join("; ")),
+        .note(reasons),
+        Figure::new(
+            name("pools that differ, share"),
+            f64::from(different) / count as f64,
+            Limit::AtMost(0.1),
+        )
+        .note(both.lacks()),
         Figure::new(name("blocks that geth refuses"), invalid.into(), Limit::Exactly(0.0))
             .note(format!("{count} blocks, {taken} transactions")),
         Figure::new(name("empty blocks where geth's is not"), empty.into(), Limit::Exactly(0.0)),
         Figure::new(
             name("tips / geth, 5th percentile"),
-            percentile(&mut ratios, 0.05)?,
+            percentile(&mut tips, 0.05)?,
             Limit::AtLeast(0.995),
         )
         .note(note),
-        Figure::new(
-            name("tips / geth, least"),
-            percentile(&mut ratios, 0.0)?,
-            Limit::AtLeast(0.95),
-        )
-        .note(least),
+        Figure::new(name("tips / geth, least of equal pools"), *least, Limit::AtLeast(0.95))
+            .note(least_note),
         Figure::new(name("getPayload p99, ms"), percentile(&mut times, 0.99)?, Limit::AtMost(5.0)),
     ])
 }
@@ -259,7 +223,7 @@ fn first_block(setting: &Setting, geth: &Path, pending: Pending) -> anyhow::Resu
     geth.choose(head, &Value::Null)?;
     for number in 0..PENDING {
         let raw = pending.write(number);
-        own.add(&raw).and_then(|()| geth.add(&raw)).context("send a transaction")?;
+        own.add(&raw).and_then(|_| geth.add(&raw)).context("send a transaction")?;
     }
     let (mut times, mut transactions) = (Vec::new(), 0);
     let asked = |round: u64| attributes(fork, GENESIS_TIME + 12 + round, round as u8);

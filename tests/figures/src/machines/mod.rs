@@ -37,6 +37,10 @@ const NUMBERS: [(u16, Limit); 4] = [
 /// process.
 const WORST: (u16, Limit) = (2, Limit::AtMost(1.05));
 
+/// Settings of tx-executors: with less than a processor, a second thread would take from the longest
+/// transaction.
+const ONE_THREAD: &str = "[tx_executor]\nthreads = 1\n";
+
 /// Delay of the network, one way. Its timers round up to whole milliseconds, so that this is 1 ms on average.
 const DELAY: Duration = Duration::from_micros(500);
 
@@ -156,7 +160,8 @@ fn replay(setting: &Setting, corpus: &Corpus, tx_executors: u16) -> anyhow::Resu
         Kind::Six => vec!["--tx-executors".to_owned(), tx_executors.to_string()],
         _ => Vec::new(),
     };
-    replay_on(Node::start_with_flags(kind, &setting.tandem, &corpus.genesis, flags)?, corpus)
+    let node = Node::start_configured(kind, &setting.tandem, &corpus.genesis, ONE_THREAD, flags)?;
+    replay_on(node, corpus)
 }
 
 /// Replays a corpus on a node, each of whose processes has its share.

@@ -86,6 +86,8 @@ impl Outside {
         let log = File::options().create(true).append(true).open(log)?;
         let mut command = Command::new(&self.binary);
         command.args(["tx-executor", "--grpc.port", &port.to_string(), "--metrics.port", "0"]);
+        // As in `ONE_THREAD`.
+        command.args(["--threads", "1"]);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         command.spawn().context("start a tx-executor")
     }
