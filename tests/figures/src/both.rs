@@ -1,8 +1,11 @@
 //! Tandem and geth with the same transactions in their pools.
 
 use crate::driven::Driven;
-use alloy_primitives::{B256, Bytes};
-use std::collections::{BTreeMap, btree_map::Entry};
+use alloy_primitives::{Address, B256, Bytes};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    ops::Range,
+};
 
 /// Hashes in a request.
 const ASKED: usize = 100;
@@ -49,11 +52,11 @@ impl Both {
     }
 
     /// Returns whether the pools have the same transactions that can be executed: geth's pool does not
-    /// tell of those with blobs that come too early. What one pool lacks is added to it. Transactions that
-    /// neither has are forgotten.
+    /// tell of those with blobs that come too early, and may keep some whose nonce is used up. What one
+    /// pool lacks is added to it. Transactions that neither has are forgotten.
     fn compare(&mut self, block: u64) -> anyhow::Result<bool> {
         let hashes: Vec<_> = self.accepted.keys().copied().collect();
-        let mut nonces = [BTreeMap::new(), BTreeMap::new()];
+        let mut nonces: [BTreeMap<Address, Range<u64>>; 2] = Default::default();
         let mut are_same = true;
         for hashes in hashes.chunks(ASKED) {
             let (own, geths) = (self.tandem.has(hashes)?, self.geth.has(hashes)?);
@@ -67,11 +70,12 @@ impl Both {
                 for (at, (client, found)) in clients.into_iter().zip([found.0, found.1]).enumerate()
                 {
                     let Some((sender, nonce)) = found else { continue };
-                    let next = match nonces[at].entry(sender) {
-                        Entry::Occupied(next) => *next.get(),
-                        Entry::Vacant(vacant) => *vacant.insert(client.next_nonce(sender)?),
+                    can[at] = match nonces[at].entry(sender) {
+                        Entry::Occupied(nonces) => nonces.get().contains(&nonce),
+                        Entry::Vacant(vacant) => {
+                            vacant.insert(client.executable(sender)?).contains(&nonce)
+                        }
                     };
-                    can[at] = nonce < next;
                 }
                 let (name, lacks) = match can {
                     [true, false] => ("geth", &mut self.geth),

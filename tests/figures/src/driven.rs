@@ -5,7 +5,7 @@ use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, B256, Bytes, hex};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, ops::Range, path::PathBuf, time::Duration};
 use tandem_chain::{Fork, Payload, PayloadSidecar, decode_transaction};
 use tandem_cluster_tests::{Builder, Forks, GENESIS_TIME, new_payload};
 use tempfile::TempDir;
@@ -189,7 +189,20 @@ impl Driven {
     /// # Errors
     /// If the client does not answer.
     pub fn next_nonce(&mut self, sender: Address) -> anyhow::Result<u64> {
-        quantity(&self.engine.call("eth_getTransactionCount", &json!([sender, "pending"]))?)
+        self.nonce(sender, "pending")
+    }
+
+    /// Returns the nonces that a sender's transactions need, so that they can be executed: from the
+    /// chain's next one on, without a gap.
+    ///
+    /// # Errors
+    /// If the client does not answer.
+    pub fn executable(&mut self, sender: Address) -> anyhow::Result<Range<u64>> {
+        Ok(self.nonce(sender, "latest")?..self.nonce(sender, "pending")?)
+    }
+
+    fn nonce(&mut self, sender: Address, block: &str) -> anyhow::Result<u64> {
+        quantity(&self.engine.call("eth_getTransactionCount", &json!([sender, block]))?)
     }
 }
 
