@@ -44,7 +44,7 @@ impl Held {
         Self { members, transactions: works.map(transaction).collect() }
     }
 
-    /// Adds transactions to a queue, which nobody else has.
+    /// Adds transactions to a queue. No other queue may have them.
     pub fn add(&self, member: usize, added: &[usize]) {
         let mut queue = self.members[member].queue.lock();
         for index in added {
