@@ -1,17 +1,21 @@
 //! Measures the cost of one hop: a message of a few dozen bytes there and back between two threads.
 //! One message is sent at a time, in each of the ways that services communicate. Both ends are in
-//! this process, each on its own thread; sockets are on loopback.
+//! this process, each on its own thread.
 //!
 //! * `mailbox`: an actor's mailbox, its answer over a channel.
 //! * `bus` and `NATS`: a subject there and another back.
 //! * `gRPC unary` and `gRPC stream`: a call of its own each time, and messages of one stream, of
-//!   blob-validator, which refuses an empty sidecar without any work.
+//!   blob-validator, which refuses an empty sidecar without any work; over a Unix socket, as between
+//!   processes of one machine, and over TCP on loopback.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
 
 use common::{is_bench, quantile, say};
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tandem_actor::{mailbox, spawn};
 use tandem_blob_validator::{BlobValidator, Config, grpc::Server};
 use tandem_bus::{Bus, Options};
@@ -21,6 +25,7 @@ use tandem_proto::{
     convert::{BlobRequest, BlobStreamRequest},
     wire::blob_validator::v1::blob_validator_client::BlobValidatorClient,
 };
+use tandem_rpc::{ClientConnection, ConnectionConfig, Listener, ServerDescription};
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
@@ -29,12 +34,20 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 const WARM_UP: usize = 500;
 const ROUNDS: usize = 5_000;
 const THERE: &str = "bench.there";
 const BACK: &str = "bench.back";
+const SERVER: ServerDescription = ServerDescription {
+    role: "blob-validator",
+    service: "tandem.blob_validator.v1.BlobValidator",
+    error_metadata: "tandem-error-bin",
+    connections: "tandem_bench_connections_total",
+    lost: "tandem_bench_connections_lost_total",
+    stream_window: 1 << 20,
+};
 
 fn main() {
     if !is_bench() {
@@ -54,7 +67,10 @@ fn main() {
         }
         None => say("NATS: skipped, there is no nats-server"),
     }
-    over_grpc(&near, &far);
+    let local = far.block_on(Listener::bind("127.0.0.1:0".parse().unwrap())).unwrap();
+    over_grpc(&near, &far, "Unix socket", local);
+    let tcp = far.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    over_grpc(&near, &far, "TCP", tcp.into());
 }
 
 /// Returns a reactor with one thread: one end of the hop.
@@ -145,20 +161,23 @@ fn empty_sidecar() -> BlobRequest {
     BlobRequest { bundle: bundle.into(), timeout: Duration::from_secs(10) }
 }
 
-fn over_grpc(near: &Runtime, far: &Runtime) {
+fn over_grpc(near: &Runtime, far: &Runtime, socket: &str, listener: Listener) {
     let deps = tandem_blob_validator::Deps { bus: Bus::default(), fatal: CancellationToken::new() };
     let service = BlobValidator::start(Config::default(), deps).unwrap();
-    let listener = far.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     let server = far.spawn(Server::new(service.clone(), 0).serve(listener, stop.clone()));
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap().tcp_nodelay(true);
-    let channel = near.block_on(endpoint.connect()).unwrap();
-    let client = BlobValidatorClient::new(channel);
+    let url = format!("http://{address}");
+    let connection = ClientConnection::new(&url, SERVER, &ConnectionConfig::default()).unwrap();
+    let connection = Arc::new(connection);
+    let kept = connection.clone();
+    let connecting = near.spawn(async move { kept.keep_serving().await });
+    let client = BlobValidatorClient::new(near.block_on(connection.newer_than(0)).client);
     let unary = near.spawn(unary(client.clone()));
-    report("gRPC unary", near.block_on(unary).unwrap());
+    report(&format!("gRPC unary, {socket}"), near.block_on(unary).unwrap());
     let stream = near.spawn(stream(client));
-    report("gRPC stream, a message each way", near.block_on(stream).unwrap());
+    report(&format!("gRPC stream, {socket}"), near.block_on(stream).unwrap());
+    connecting.abort();
     stop.cancel();
     far.block_on(server).unwrap().unwrap();
     service.stop();

@@ -28,9 +28,9 @@ use tandem_proto::{
         },
     },
 };
-use tandem_rpc::{Host, Identity, Limits};
+use tandem_rpc::{Host, Identity, Limits, Listener};
 use tandem_telemetry::set_remote_parent;
-use tokio::{net::TcpListener, runtime::Handle, sync::Semaphore, time::sleep};
+use tokio::{runtime::Handle, sync::Semaphore, time::sleep};
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -74,7 +74,11 @@ impl Server {
     ///
     /// # Errors
     /// Errors of the listener.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+    pub async fn serve(
+        self,
+        listener: impl Into<Listener>,
+        stop: CancellationToken,
+    ) -> io::Result<()> {
         let Self { service, identity } = self;
         let inner = service.0.clone();
         let api = TxExecutorServer::new(service)

@@ -4,13 +4,15 @@ use crate::{
     identity::Identity,
     metrics as names,
     socket::{Socket, Wire},
+    stream::{ByteStream, connect_beside},
 };
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use metrics::counter;
 use rustls::pki_types::ServerName;
 use std::{error::Error, io, sync::Arc, time::Duration};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_util::either::Either;
 use tonic::transport::Uri;
 use tower::ServiceExt;
 
@@ -18,7 +20,7 @@ use tower::ServiceExt;
 type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Byte stream in the form that tonic takes.
-type Stream = TokioIo<Wire<Socket<TcpStream>>>;
+type Connected = TokioIo<Wire<Socket<ByteStream>>>;
 
 /// Connector to one server.
 #[derive(Clone, Debug)]
@@ -48,13 +50,16 @@ impl Connector {
     ///
     /// # Errors
     /// No server answers, or it does not have the expected role.
-    pub async fn connect(self) -> Result<Stream, BoxError> {
+    pub async fn connect(self) -> Result<Connected, BoxError> {
         timeout(self.connect_max, self.dial()).await?
     }
 
-    async fn dial(self) -> Result<Stream, BoxError> {
+    async fn dial(self) -> Result<Connected, BoxError> {
         let (here, there) = (self.identity.name(), self.role);
-        let stream = self.tcp.oneshot(self.target.clone()).await?.into_inner();
+        let stream = match connect_beside(&self.target).await {
+            Some(unix) => Either::Right(unix),
+            None => Either::Left(self.tcp.oneshot(self.target.clone()).await?.into_inner()),
+        };
         let sent = counter!(names::BYTES, "from" => here, "to" => there);
         let received = counter!(names::BYTES, "from" => there, "to" => here);
         let stream = Socket::counted(stream, sent, received);

@@ -5,12 +5,12 @@ use crate::{
     incoming::Accepted,
     roles::{format_roles, roles_of},
     socket::{Caller, Socket, Wire},
+    stream::{ByteStream, peek},
 };
 use rustls::ServerConfig;
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
@@ -61,16 +61,13 @@ impl From<io::Error> for Refusal {
 /// Returns the connection once it is encrypted. Returns `None` for a client that only checked
 /// whether the port is open, and if there is no room.
 pub async fn accept_tls(
-    stream: TcpStream,
+    stream: ByteStream,
     address: SocketAddr,
     config: Arc<ServerConfig>,
     connections: &Arc<Connections>,
 ) -> Result<Option<Accepted>, Refusal> {
-    let mut first = [0];
-    if stream.peek(&mut first).await? == 0 {
-        return Ok(None);
-    }
-    if first != [HANDSHAKE_RECORD] {
+    let Some(first) = peek(&stream).await? else { return Ok(None) };
+    if first != HANDSHAKE_RECORD {
         // A client that does not read the answer only misses it.
         let _ = timeout(REJECTION_MAX, reject_plaintext(stream)).await;
         return Err(Refusal::Plaintext);
@@ -86,7 +83,7 @@ pub async fn accept_tls(
 
 /// Tells a client that speaks HTTP/2 without TLS why it is rejected, in HTTP/2 itself (RFC 9113):
 /// empty settings, then GOAWAY with "inadequate security".
-async fn reject_plaintext(mut stream: TcpStream) -> io::Result<()> {
+async fn reject_plaintext(mut stream: ByteStream) -> io::Result<()> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const TEXT: &[u8] = b"TLS with a certificate is needed here";
     const GOAWAY: [u8; 17] =

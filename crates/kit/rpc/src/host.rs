@@ -3,10 +3,11 @@ use crate::{
     guard::{Access, Guarded},
     identity::Identity,
     incoming::Incoming,
+    listener::Listener,
     unread::UnreadWatch,
 };
 use std::{convert::Infallible, future::pending, io, time::Duration};
-use tokio::{net::TcpListener, sync::watch, time::sleep};
+use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     body::Body,
@@ -74,7 +75,11 @@ where
     ///
     /// # Errors
     /// Error of the listener.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+    pub async fn serve(
+        self,
+        listener: impl Into<Listener>,
+        stop: CancellationToken,
+    ) -> io::Result<()> {
         self.serve_while(listener, stop, watch::channel(()).1, |_| true).await
     }
 
@@ -85,7 +90,7 @@ where
     /// Error of the listener.
     pub async fn serve_while<T>(
         self,
-        listener: TcpListener,
+        listener: impl Into<Listener>,
         stop: CancellationToken,
         mut state: watch::Receiver<T>,
         serves: impl Fn(&T) -> bool,
@@ -95,7 +100,7 @@ where
         let tls = identity.tls().cloned();
         // Health and reflection are open to every caller with a certificate.
         let service = Guarded::new(service, tls.is_some().then_some(access));
-        let incoming = Incoming::new(listener, S::NAME, ListenerLimits::default(), tls);
+        let incoming = Incoming::new(listener.into(), S::NAME, ListenerLimits::default(), tls);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status(S::NAME, ServingStatus::NotServing).await;
         let reflection_service = tonic_reflection::server::Builder::configure()

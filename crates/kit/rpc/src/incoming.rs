@@ -8,10 +8,12 @@
 use crate::{
     connections::{Connections, ListenerLimits},
     handshake::{Refusal, accept_tls},
+    listener::{Accept, Listener},
     log_once::LogOnce,
     log_rate_limit::LogRateLimit,
     metrics as names,
     socket::{Caller, Socket, Wire},
+    stream::ByteStream,
     tls::Tls,
 };
 use futures_util::Stream;
@@ -27,7 +29,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
     task::{AbortHandle, JoinSet},
     time::{Interval, MissedTickBehavior, Sleep, interval, sleep, timeout},
 };
@@ -46,22 +47,10 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// Accepted connection.
-pub type Accepted = Socket<Wire<TcpStream>>;
-
-/// Source of new connections: the operating system, or a test.
-pub trait Accept: Unpin {
-    /// Returns the next connection with its client's address.
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>>;
-}
-
-impl Accept for TcpListener {
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        Self::poll_accept(self, cx)
-    }
-}
+pub type Accepted = Socket<Wire<ByteStream>>;
 
 /// Usable connections of a listener.
-pub struct Incoming<A = TcpListener> {
+pub struct Incoming<A = Listener> {
     listener: A,
     tls: Option<Arc<Tls>>,
     connections: Arc<Connections>,
@@ -98,7 +87,7 @@ impl<A: Accept> Incoming<A> {
     }
 
     /// Returns the next connection of the listener, after a wait if none could be accepted.
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<(TcpStream, SocketAddr)> {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<(ByteStream, SocketAddr)> {
         loop {
             ready!(self.backoff.poll(cx));
             match ready!(self.listener.poll_accept(cx)) {
@@ -121,7 +110,7 @@ impl<A: Accept> Incoming<A> {
         }
     }
 
-    fn begin(&mut self, stream: TcpStream, address: SocketAddr, config: Arc<ServerConfig>) {
+    fn begin(&mut self, stream: ByteStream, address: SocketAddr, config: Arc<ServerConfig>) {
         self.under_way.retain(|handshake| !handshake.is_finished());
         if self.under_way.len() >= HANDSHAKES_MAX
             && let Some(oldest) = self.under_way.pop_front()
@@ -165,8 +154,6 @@ impl<A: Accept> Stream for Incoming<A> {
                 }
             }
             let (stream, address) = ready!(this.poll_accept(cx));
-            // An error means that the connection is gone already.
-            let _ = stream.set_nodelay(true);
             match &this.tls {
                 None => {
                     let Some(slot) = this.connections.admit(address) else { continue };

@@ -20,9 +20,12 @@
 //! nothing is checked.
 //!
 //! ```text
-//! Connector ─ TCP, counted ─ TLS: is it of that role? ──────► Incoming ─ TLS: of our authority?
+//! Connector ─ socket, counted ─ TLS: is it of that role? ───► Incoming ─ TLS: of our authority?
 //!                                                            └► Guarded: may that role call this?
 //! ```
+//!
+//! **Sockets.** A server that is reached over loopback listens on a Unix socket beside its port
+//! ([`Listener`]), and a client whose URL names loopback uses it. All others use TCP.
 //!
 //! **Bounds of a server.** A listener has at most 512 connections, 128 from one address. The HTTP/2
 //! preface must arrive within five seconds, after the handshake if there is one. A client that
@@ -44,11 +47,13 @@ mod handshake;
 mod host;
 mod identity;
 mod incoming;
+mod listener;
 mod log_once;
 mod log_rate_limit;
 mod metrics;
 mod roles;
 mod socket;
+mod stream;
 mod tls;
 mod unread;
 
@@ -61,6 +66,7 @@ pub use endpoint::{EndpointError, check_endpoint};
 pub use guard::Access;
 pub use host::{DRAIN_MAX, Host, Limits};
 pub use identity::Identity;
+pub use listener::Listener;
 pub use log_rate_limit::LogRateLimit;
 pub use metrics::describe_all as describe_metrics;
 pub use socket::{Caller, EVENT_INTERVAL};

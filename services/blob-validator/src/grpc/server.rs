@@ -22,9 +22,8 @@ use tandem_proto::{
         },
     },
 };
-use tandem_rpc::{Host, Identity, Limits, continued};
+use tandem_rpc::{Host, Identity, Limits, Listener, continued};
 use tokio::{
-    net::TcpListener,
     sync::{Semaphore, mpsc},
     time::sleep,
 };
@@ -71,7 +70,11 @@ impl Server {
     ///
     /// # Errors
     /// Error of the listener.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+    pub async fn serve(
+        self,
+        listener: impl Into<Listener>,
+        stop: CancellationToken,
+    ) -> io::Result<()> {
         let ended = CancellationToken::new();
         let service = Service {
             api: self.api.clone(),

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_bus::Bus;
-use tandem_rpc::{Identity, TlsConfig};
+use tandem_rpc::{Identity, Listener, TlsConfig};
 use tandem_telemetry::Telemetry;
 use tokio::{
     net::TcpListener,
@@ -175,12 +175,11 @@ impl Process {
     ) -> Result<TcpListener, Error> {
         let bound = TcpListener::bind(address).await;
         let listener = bound.map_err(|error| Error::Listen { address, error })?;
-        let address = listener.local_addr().unwrap_or(address);
-        info!(port, %address, "listening");
+        info!(port, address = %listener.local_addr().unwrap_or(address), "listening");
         Ok(listener)
     }
 
-    /// Binds a gRPC port, and returns it with the identity that its server has in this role. Logs a
+    /// Binds a gRPC port with the Unix socket beside it, and returns it with the identity that its server has in this role. Logs a
     /// warning if the port asks callers for no certificate.
     pub(crate) async fn listen_grpc(
         &mut self,
@@ -188,9 +187,11 @@ impl Process {
         address: SocketAddr,
         role: &'static str,
         tls: &TlsConfig,
-    ) -> Result<(TcpListener, Identity), Error> {
+    ) -> Result<(Listener, Identity), Error> {
         let identity = self.identify(role, tls)?;
-        let listener = self.listen(port, address).await?;
+        let bound = Listener::bind(address).await;
+        let listener = bound.map_err(|error| Error::Listen { address, error })?;
+        info!(port, address = %listener.local_addr().unwrap_or(address), "listening");
         if !identity.is_proven() {
             warn!(port, "no certificates (`tls.ca`, `tls.cert`, `tls.key`): every caller may call");
         }

@@ -28,9 +28,8 @@ use tandem_proto::{
         },
     },
 };
-use tandem_rpc::{DRAIN_MAX, Host, Identity, Limits};
+use tandem_rpc::{DRAIN_MAX, Host, Identity, Limits, Listener};
 use tokio::{
-    net::TcpListener,
     sync::{Semaphore, mpsc},
     time::timeout,
 };
@@ -96,7 +95,11 @@ impl Server {
     ///
     /// # Errors
     /// Errors of the listener.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+    pub async fn serve(
+        self,
+        listener: impl Into<Listener>,
+        stop: CancellationToken,
+    ) -> io::Result<()> {
         let Self { service, thread, identity } = self;
         let inner = service.0.clone();
         let api = MultiproofWorkersServer::new(service)

@@ -15,8 +15,7 @@ use tandem_proto::{
         },
     },
 };
-use tandem_rpc::{Host, Identity, Limits};
-use tokio::net::TcpListener;
+use tandem_rpc::{Host, Identity, Limits, Listener};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -57,7 +56,7 @@ impl Server {
     /// Error of the listener.
     pub async fn serve(
         self,
-        listener: TcpListener,
+        listener: impl Into<Listener>,
         ready: impl Future<Output = ()>,
         stop: CancellationToken,
     ) -> io::Result<()> {

@@ -18,11 +18,8 @@ use tandem_proto::{
         },
     },
 };
-use tandem_rpc::{Host, Identity, Limits};
-use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, mpsc},
-};
+use tandem_rpc::{Host, Identity, Limits, Listener};
+use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
@@ -59,7 +56,11 @@ impl Server {
     ///
     /// # Errors
     /// Error of the listener.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+    pub async fn serve(
+        self,
+        listener: impl Into<Listener>,
+        stop: CancellationToken,
+    ) -> io::Result<()> {
         let ended = self.service.0.stop.clone();
         let api = PeerTableServer::new(self.service)
             .max_decoding_message_size(PEERS_MESSAGE_BYTES_MAX)

@@ -34,8 +34,8 @@ use tandem_proto::{
         },
     },
 };
-use tandem_rpc::{Host, Identity, Limits};
-use tokio::{net::TcpListener, sync::Semaphore, task::spawn_blocking};
+use tandem_rpc::{Host, Identity, Limits, Listener};
+use tokio::{sync::Semaphore, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -132,15 +132,16 @@ impl Server {
     ///
     /// # Errors
     /// When the listener or the look-up of the current lease fails.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+    pub async fn serve(
+        self,
+        listener: impl Into<Listener>,
+        stop: CancellationToken,
+    ) -> io::Result<()> {
         let holder = self.api.holder().map_err(io::Error::other)?;
         let lease = LeaseTable::open(holder, Instant::now());
         let readers_max = self.feed.as_ref().map_or(0, |feed| feed.feed_readers_max());
-        let feed = self
-            .feed
-            .as_ref()
-            .filter(|_| readers_max > 0)
-            .map(|feed| ServedFeed { feed: Arc::downgrade(feed), stop: stop.clone() });
+        let feed = self.feed.as_ref().filter(|_| readers_max > 0);
+        let feed = feed.map(|feed| ServedFeed { feed: Arc::downgrade(feed), stop: stop.clone() });
         let admission = Admission {
             standing: self.leadership.as_ref().map(|leadership| leadership.standing()),
             lease: self.lead_lease.clone(),

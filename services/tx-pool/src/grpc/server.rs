@@ -16,8 +16,7 @@ use tandem_proto::{
         },
     },
 };
-use tandem_rpc::{Host, Identity, Limits};
-use tokio::net::TcpListener;
+use tandem_rpc::{Host, Identity, Limits, Listener};
 use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -52,7 +51,7 @@ impl Server {
     /// Error of the listener.
     pub async fn serve(
         self,
-        listener: TcpListener,
+        listener: impl Into<Listener>,
         ready: impl Future<Output = ()>,
         stop: CancellationToken,
     ) -> io::Result<()> {

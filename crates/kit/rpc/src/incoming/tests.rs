@@ -4,7 +4,11 @@ use crate::{
     unread::UnreadWatch,
 };
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use tokio::{io::AsyncReadExt, task::JoinHandle};
+use tokio::{
+    io::AsyncReadExt,
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
 use tonic::{
     codegen::{Bytes, http},
     transport::{Channel, Endpoint},
@@ -50,7 +54,7 @@ async fn serve(limits: ListenerLimits) -> Serving {
 async fn serve_with(limits: ListenerLimits, tls: Option<Arc<Tls>>) -> Serving {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let incoming = Incoming::new(listener, "test", limits, tls);
+    let incoming = Incoming::new(Listener::from(listener), "test", limits, tls);
     let (health, service) = tonic_health::server::health_reporter();
     let task = tokio::spawn(async move {
         let server = tonic::transport::Server::builder().add_service(UnreadWatch(service));
@@ -171,13 +175,13 @@ async fn a_full_listener_keeps_the_connections_that_are_used() {
 
 /// Listener of a process whose descriptors are used up for a while.
 struct Exhausted {
-    listener: TcpListener,
+    listener: Listener,
     failures: usize,
     asked: Arc<AtomicUsize>,
 }
 
 impl Accept for Exhausted {
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(ByteStream, SocketAddr)>> {
         const EMFILE: i32 = 24;
         if self.asked.fetch_add(1, Relaxed) < self.failures {
             return Poll::Ready(Err(io::Error::from_raw_os_error(EMFILE)));
@@ -191,7 +195,7 @@ async fn without_descriptors_the_listener_pauses_and_then_goes_on() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let asked = Arc::<AtomicUsize>::default();
-    let exhausted = Exhausted { listener, failures: 3, asked: asked.clone() };
+    let exhausted = Exhausted { listener: listener.into(), failures: 3, asked: asked.clone() };
     let mut incoming = Incoming::new(exhausted, "test", wide(), None);
     let silent = incoming.connections.admit(address).unwrap();
     let _client = TcpStream::connect(address).await.unwrap();

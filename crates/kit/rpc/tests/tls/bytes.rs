@@ -14,6 +14,7 @@ use std::{
     },
 };
 use tandem_rpc::Identity;
+use tokio::net::TcpListener;
 
 /// Counters by their names and labels.
 #[derive(Default)]
@@ -47,12 +48,20 @@ impl Recorder for Counters {
     }
 }
 
-/// Sends `bytes` bytes from a client with the role `from`, and gets as many back.
+/// Sends `bytes` bytes from a client with the role `from`, and gets as many back, over a Unix socket and
+/// over TCP.
 async fn exchange(server: Identity, client: Identity, from: &str, bytes: usize) {
+    let served = Served::start(server.clone()).await;
+    exchange_with(&served, &client, from, bytes).await;
+    let only_tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let served = Served::at(only_tcp.into(), server);
+    exchange_with(&served, &client, from, bytes).await;
+}
+
+async fn exchange_with(served: &Served, client: &Identity, from: &str, bytes: usize) {
     let counters = Counters::default();
     let _recorded = metrics::set_default_local_recorder(&counters);
-    let served = Served::start(server).await;
-    let caller = Caller::start(served.address, &client);
+    let caller = Caller::start(served.address, client);
     let channel = caller.connected().await;
     let count = || [counters.bytes(from, "storage-writer"), counters.bytes("storage-writer", from)];
     let before = count();

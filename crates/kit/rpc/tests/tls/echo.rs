@@ -10,8 +10,10 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tandem_rpc::{ClientConnection, ConnectionConfig, Host, Identity, Limits, ServerDescription};
-use tokio::{net::TcpListener, time::timeout};
+use tandem_rpc::{
+    ClientConnection, ConnectionConfig, Host, Identity, Limits, Listener, ServerDescription,
+};
+use tokio::time::timeout;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::AbortOnDropHandle,
@@ -64,7 +66,11 @@ pub struct Served {
 
 impl Served {
     pub async fn start(identity: Identity) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        Self::at(listener, identity)
+    }
+
+    pub fn at(listener: Listener, identity: Identity) -> Self {
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let followed = identity.clone();
