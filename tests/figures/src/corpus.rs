@@ -137,15 +137,28 @@ impl Corpus {
         &self,
         node: &Node,
         gap: Duration,
+        send: impl FnMut(&mut Client, &str) -> anyhow::Result<Answer>,
+        after: impl FnMut(Replayed<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Vec<f64>> {
+        self.replay_to(&mut node.engine()?, gap, send, after)
+    }
+
+    /// As [`Corpus::replay_by`], to the Engine API of any node.
+    ///
+    /// # Errors
+    /// As for [`Corpus::replay_by`].
+    pub fn replay_to(
+        &self,
+        engine: &mut Client,
+        gap: Duration,
         mut send: impl FnMut(&mut Client, &str) -> anyhow::Result<Answer>,
         mut after: impl FnMut(Replayed<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<Vec<f64>> {
-        let mut engine = node.engine()?;
         let mut recent: VecDeque<&str> = VecDeque::new();
         let mut times = Vec::with_capacity(self.entries.len());
         for (index, entry) in self.entries.iter().enumerate() {
             std::thread::sleep(gap);
-            let answer = send(&mut engine, &entry.body);
+            let answer = send(engine, &entry.body);
             let answer = answer.with_context(|| format!("newPayload {index}"))?;
             let valid = Instant::now();
             let status = &answer.value["result"]["status"];

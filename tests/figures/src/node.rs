@@ -352,6 +352,19 @@ impl Node {
         Ok(text)
     }
 
+    /// Returns the sum of a metric over its processes and all labels, 0 if none has it.
+    ///
+    /// # Errors
+    /// If a process does not answer.
+    pub fn sum_over_processes(&self, name: &str) -> anyhow::Result<f64> {
+        let of_one = |port| {
+            let (status, text) = client::get(port, "/metrics", CALL_TIME_MAX)?;
+            ensure!(status == 200, "/metrics: HTTP {status}");
+            anyhow::Ok(client::sum_of(&text, name).unwrap_or_default())
+        };
+        self.metrics_ports().into_iter().map(of_one).sum()
+    }
+
     /// Returns the traces that its processes keep, one answer for each process.
     ///
     /// # Errors

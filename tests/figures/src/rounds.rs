@@ -59,12 +59,14 @@ pub fn measure(setting: &Setting, geth: Option<&Path>, report: &mut Report) {
             let delayed = side(Kind::One, &[DELAY, ONE_BY_ONE].concat());
             compare(&figure, delayed, side(Kind::One, NO_SYNC), Limit::None)
         });
-        let figure = format!("one process, this / before, {name}");
-        report.measure(&figure, || {
-            let before = setting.before.as_ref().context("no --before: the version before")?;
-            let before = (Kind::One, before.as_path(), NO_SYNC.to_owned());
-            compare(&figure, side(Kind::One, NO_SYNC), before, Limit::Between(0.90, 1.02))
-        });
+        for (what, kind) in [("one process", Kind::One), ("six processes", Kind::Six)] {
+            let figure = format!("{what}, this / before, {name}");
+            report.measure(&figure, || {
+                let before = setting.before.as_ref().context("no --before: the version before")?;
+                let before = (kind, before.as_path(), NO_SYNC.to_owned());
+                compare(&figure, side(kind, NO_SYNC), before, Limit::Between(0.90, 1.02))
+            });
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::{
 use anyhow::Context as _;
 use outside::Outside;
 use std::{fs, path::PathBuf, time::Duration};
+use tandem_overlap::stats::quantile;
 
 /// Share of a processor that each process has: with a period of 5 ms, groups can have no less. Those
 /// that work for a payload fit into two processors, with eight tx-executors just so.
@@ -111,11 +112,20 @@ fn compare(
     // The larger number is that of interest.
     let shared = if first > second { &with } else { &without };
     let leased: f64 = shared.iter().map(|replay| replay.leased).sum();
-    let times = |all: Vec<Replay>| all.into_iter().map(|it| it.times).collect::<Vec<_>>();
-    let estimate = ratio(&times(with), &times(without), setting.seed)?;
+    let [with, without] =
+        [with, without].map(|all| all.into_iter().map(|it| it.times).collect::<Vec<_>>());
+    let estimate = ratio(&with, &without, setting.seed)?;
+    let [of_first, of_second] = [with, without].map(|all| {
+        let mut times = all.concat();
+        times.sort_by(f64::total_cmp);
+        quantile(&times, 0.5).unwrap_or_default()
+    });
     // A sum of nothing is -0.
     let executed = leased / rounds as f64 + 0.0;
-    let note = format!("{rounds} rounds of {} blocks, {executed} leased", estimate.blocks);
+    let blocks = estimate.blocks;
+    let note = format!(
+        "p50 {of_first:.0} and {of_second:.0} ms, {rounds} rounds of {blocks} blocks, {executed} leased"
+    );
     Ok(vec![Figure::estimate(name, estimate, limit).note(note)])
 }
 
@@ -149,7 +159,7 @@ struct Replay {
     times: Vec<f64>,
     /// Number of transactions that tx-executors executed.
     leased: f64,
-    /// Bytes over loopback, without those of the consensus client's calls.
+    /// Bytes between the processes: of their calls and streams, and of events.
     bytes: f64,
 }
 
@@ -168,9 +178,13 @@ fn replay(setting: &Setting, corpus: &Corpus, tx_executors: u16) -> anyhow::Resu
 fn replay_on(node: Node, corpus: &Corpus) -> anyhow::Result<Replay> {
     let processes: Vec<_> = node.processes()?.into_iter().map(|(_, pid)| pid).collect();
     let quota = Quota::of_each(&processes, SHARE).context("limit the processes")?;
-    let before = loopback_bytes()?;
+    let exchanged = || {
+        let names = ["tandem_rpc_bytes_total", "tandem_bus_sent_bytes_total"];
+        names.into_iter().map(|name| node.sum_over_processes(name)).sum::<anyhow::Result<f64>>()
+    };
+    let before = exchanged()?;
     let mut times = corpus.replay(&node, GAP)?;
-    let bytes = loopback_bytes()? - before - corpus.bodies().map(str::len).sum::<usize>() as f64;
+    let bytes = exchanged()? - before;
     let text = node.metrics()?;
     let executed = "tandem_executor_leased_transactions_total{outcome=\"executed\"}";
     let leased = series(&text, executed);
@@ -178,12 +192,4 @@ fn replay_on(node: Node, corpus: &Corpus) -> anyhow::Result<Replay> {
     drop(node);
     drop(quota);
     Ok(Replay { times: times.split_off(WARMUP.min(times.len() / 2)), leased, bytes })
-}
-
-/// Returns the bytes that the loopback interface has carried (proc(5), `/proc/net/dev`).
-fn loopback_bytes() -> anyhow::Result<f64> {
-    let text = fs::read_to_string("/proc/net/dev")?;
-    let line = text.lines().find_map(|line| line.trim().strip_prefix("lo:"));
-    let received = line.and_then(|line| line.split_whitespace().next()).context("no lo")?;
-    Ok(received.parse()?)
 }
