@@ -1,6 +1,6 @@
 //! A driver of Kubernetes: `kubectl` and `helm` as processes, each with a bounded time.
 
-use super::release::ROLES;
+use super::release::{OPTIONAL_ROLES, ROLES};
 use crate::client;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
@@ -148,7 +148,9 @@ impl Kube {
         let list = self.get(&["pods"])?;
         let pods = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
         let pods = pods.iter().map(Pod::read);
-        Ok(pods.filter(|pod| ROLES.contains(&pod.component.as_str())).collect())
+        let of_services = ROLES.iter().chain(&OPTIONAL_ROLES);
+        let is_service = |pod: &Pod| of_services.clone().any(|role| *role == pod.component);
+        Ok(pods.filter(is_service).collect())
     }
 
     /// Returns the pods of one role that are not being deleted.

@@ -40,7 +40,7 @@ fn scale(setting: &Setting, options: &Options, name: &str) -> anyhow::Result<Vec
     let corpus = Corpus::load(&setting.demo.with_file_name("amsterdam"), usize::MAX)?;
     let mut genesis = Vec::new();
     GzDecoder::new(File::open(&corpus.genesis)?).read_to_end(&mut genesis)?;
-    let limited = json!({"resources": {"limits": {"cpu": CPU}}});
+    let limited = json!({"resources": {"requests": {"cpu": "50m"}, "limits": {"cpu": CPU}}});
     let values = json!({"services": {"executor": limited, "tx-executor": limited}});
     let release = Release::prepare(options, "machines", &values)?;
     let server = Server::start(&release.node_address(None)?, genesis)?;

@@ -44,6 +44,9 @@ pub const ROLES: [&str; 9] = [
     "nats",
 ];
 
+/// Services of which there need be none.
+pub const OPTIONAL_ROLES: [&str; 1] = ["tx-executor"];
+
 /// Secret of the Engine API: any 32 bytes.
 const SECRET: &str = "5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5aaf00d5";
 
