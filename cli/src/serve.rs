@@ -3,7 +3,14 @@
 
 use crate::telemetry::TelemetryArgs;
 use anyhow::Context;
-use std::{future::Future, num::NonZero, pin::pin, process::ExitCode, time::Duration};
+use std::{
+    future::Future,
+    num::NonZero,
+    os::unix::process::CommandExt as _,
+    pin::pin,
+    process::{Command, ExitCode},
+    time::Duration,
+};
 use tandem_cluster::role::Process;
 use tandem_telemetry::{Telemetry, Traces};
 use tokio::{
@@ -76,15 +83,42 @@ pub fn serve(
 ) -> anyhow::Result<ExitCode> {
     block_on(async {
         let telemetry = telemetry.start("info", traces)?;
-        let code = live(start(&telemetry)).await?;
+        let ending = live(start(&telemetry)).await?;
         // Traces that are not accepted in time are dropped.
         let end = spawn_blocking(move || telemetry.shutdown());
         let _ = timeout(TELEMETRY_END_MAX, end).await;
-        Ok(code)
+        match ending {
+            Ending::Code(code) => Ok(code),
+            Ending::Anew => Err(begin_anew()),
+        }
     })
 }
 
-async fn live(start: impl Future<Output = anyhow::Result<Process>>) -> anyhow::Result<ExitCode> {
+/// How the services of a process ended.
+enum Ending {
+    /// The process ends with this code.
+    Code(ExitCode),
+    /// The process begins again with the same arguments.
+    Anew,
+}
+
+/// Replaces this process by a new one of the same program, arguments and id (execve(2)). Returns the reason
+/// if that fails.
+fn begin_anew() -> anyhow::Error {
+    let mut arguments = std::env::args_os();
+    let name = arguments.next();
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return anyhow::Error::new(error).context("find this program"),
+    };
+    let mut command = Command::new(program);
+    if let Some(name) = name {
+        command.arg0(name);
+    }
+    anyhow::Error::new(command.args(arguments).exec()).context("begin anew")
+}
+
+async fn live(start: impl Future<Output = anyhow::Result<Process>>) -> anyhow::Result<Ending> {
     let mut signals = Signals::listen()?;
     let mut start = pin!(start);
     let started = tokio::select! {
@@ -95,15 +129,17 @@ async fn live(start: impl Future<Output = anyhow::Result<Process>>) -> anyhow::R
     let Some(mut process) = started else {
         // A database that is being opened is closed again, unless that takes too long.
         return match timeout(START_END_MAX, start).await {
-            Ok(Ok(process)) => Ok(stop(process, told, ExitCode::SUCCESS).await),
-            _ => Ok(ExitCode::SUCCESS),
+            Ok(Ok(process)) => Ok(Ending::Code(stop(process, told, ExitCode::SUCCESS).await)),
+            _ => Ok(Ending::Code(ExitCode::SUCCESS)),
         };
     };
-    let code = tokio::select! {
-        () = signals.any() => ExitCode::SUCCESS,
-        () = process.failed() => ExitCode::FAILURE,
+    let anew = process.anew().clone();
+    let (code, is_told) = tokio::select! {
+        () = signals.any() => (ExitCode::SUCCESS, true),
+        () = process.failed() => (ExitCode::FAILURE, false),
     };
-    Ok(stop(process, Instant::now(), code).await)
+    let code = stop(process, Instant::now(), code).await;
+    Ok(if anew.is_cancelled() && !is_told { Ending::Anew } else { Ending::Code(code) })
 }
 
 /// Stops the services of a process that was told to end at `told`. A service that does not stop in

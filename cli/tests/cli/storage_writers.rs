@@ -99,16 +99,28 @@ impl House {
         self.start(index)
     }
 
-    /// Sends blocks up to this number over an executor of its own, which knows both storage-writers.
-    fn send(&mut self, until: usize) {
-        let list = self.urls().join(",");
-        let (folder, name) = (self.folder.path(), format!("executor-{until}"));
+    /// Starts a worker and an executor that know both storage-writers.
+    fn executor(&self, name: &str) -> (Service, SingleExecutor) {
+        let (list, folder) = (self.urls().join(","), self.folder.path());
         let own = ["multiproof-worker", "--storage-writer", &list];
-        let mut worker = Service::start(binary(), folder, &format!("worker-{until}"), 0, &own);
+        let worker = Service::start(binary(), folder, &format!("worker-of-{name}"), 0, &own);
         let url = format!("http://{}", worker.address);
         let more = ["--storage-writer", &list, "--worker", &url];
-        let mut executor = SingleExecutor::start(binary(), folder, &name, &more);
+        let executor = SingleExecutor::start(binary(), folder, name, &more);
         executor.service.becomes_ready();
+        (worker, executor)
+    }
+
+    /// Sends blocks up to this number over an executor of its own.
+    fn send(&mut self, until: usize) {
+        let (mut worker, mut executor) = self.executor(&format!("executor-{until}"));
+        self.send_to(&mut executor, until);
+        assert!(executor.service.running.terminate().0.success());
+        worker.running.terminate();
+    }
+
+    /// Sends blocks up to this number to an executor.
+    fn send_to(&mut self, executor: &mut SingleExecutor, until: usize) {
         let mut engine = executor.endpoints.engine();
         let end = Instant::now() + VERDICT_MAX;
         while self.sent < until {
@@ -127,8 +139,6 @@ impl House {
                 }
             }
         }
-        assert!(executor.service.running.terminate().0.success());
-        worker.running.terminate();
     }
 
     /// Waits until a storage-writer that follows has applied this many blocks since its start.
@@ -142,6 +152,25 @@ impl House {
         });
         follower.becomes_ready();
     }
+}
+
+#[test]
+fn an_executor_follows_the_lead_and_its_process_goes_on() {
+    let Some(nats) = NatsServer::start() else { return };
+    let mut house = House::new(nats);
+    house.init(0);
+    let (mut first, second) = (house.start(0), house.start(1));
+    let (_worker, mut executor) = house.executor("executor");
+    house.send_to(&mut executor, 6);
+    house.has_applied(&second, 6);
+    first.running.kill();
+    // The new leader's term fences the executor, and no other one has the right to write.
+    executor.begins_anew();
+    house.send_to(&mut executor, 12);
+    assert!(!executor.service.running.has_ended());
+    let log = executor.service.running.log();
+    assert!(log.contains("another storage-writer leads: this executor asks it"), "{log}");
+    assert!(executor.service.running.terminate().0.success());
 }
 
 /// Returns whether a storage-writer leads and holds the lease.

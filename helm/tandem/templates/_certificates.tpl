@@ -8,7 +8,7 @@ cluster has stays, until it is due.
 
 {{/*
 The day on which the certificate of NAME was made, as the cluster has it; nothing where it is to be made
-now: it is not there, it is due, or `tls.generated.renew` is another text than at that time.
+now: it is not there, it is due, `tls.generated.renew` is another text than at that time, or NATS has more servers.
 (dict "root" $ "name" NAME)
 */}}
 {{- define "tandem.certificateKept" -}}
@@ -17,6 +17,9 @@ now: it is not there, it is due, or `tls.generated.renew` is another text than a
 {{- $generated := .root.Values.tls.generated -}}
 {{- $due := int64 (get $annotations "tandem/certificate-due" | default "0") -}}
 {{- $same := eq (get $annotations "tandem/certificate-renew") (toString $generated.renew) -}}
+{{- if and $same (eq .name "nats") -}}
+{{- $same = ge (get $annotations "tandem/certificate-servers" | default "1" | int) (int .root.Values.nats.replicas) -}}
+{{- end -}}
 {{- if and $same (gt $due (now | unixEpoch | int64)) (dig "data" "tls.key" "" $secret) -}}
 {{- get $annotations "tandem/certificate-made" -}}
 {{- end -}}

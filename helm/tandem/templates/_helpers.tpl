@@ -135,6 +135,21 @@ nats://{{ include "tandem.fullname" . }}-nats:4222
 {{- end -}}
 {{- end -}}
 
+{{/* "true" where NATS is a cluster of servers. */}}
+{{- define "tandem.severalNats" -}}
+{{- if and .Values.nats.enabled (gt (int .Values.nats.replicas) 1) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Names of the servers of NATS among themselves, with commas between them. */}}
+{{- define "tandem.natsServers" -}}
+{{- $full := include "tandem.fullname" . -}}
+{{- $names := list -}}
+{{- range $index := until (int .Values.nats.replicas) -}}
+{{- $names = append $names (printf "%s-nats-%d.%s-nats-pods" $full $index $full) -}}
+{{- end -}}
+{{- join "," $names -}}
+{{- end -}}
+
 {{/* Where traces go; nothing for nowhere. */}}
 {{- define "tandem.otlp" -}}
 {{- if .Values.jaeger.enabled -}}

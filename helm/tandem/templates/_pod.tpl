@@ -165,6 +165,14 @@ podAffinity:
 - { name: TANDEM__STORAGE_WRITER__LEAD__LEASE_MS, value: "3000" }
 {{- end }}
 {{- end }}
+{{- if and (eq $name "storage-writer") (include "tandem.severalNats" $root) }}
+# Each server of NATS has a copy of what outlives one of them.
+{{- range $kept := list "lead" "feed" }}
+{{- if not (hasKey (dig "storage_writer" $kept dict $root.Values.config) "replicas") }}
+- { name: TANDEM__STORAGE_WRITER__{{ upper $kept }}__REPLICAS, value: {{ $root.Values.nats.replicas | quote }} }
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if eq $name "executor" }}
 - { name: TANDEM_AUTHRPC_ADDR, value: {{ $bind | quote }} }
 - { name: TANDEM_AUTHRPC_PORT, value: {{ .role.ports.engine | quote }} }

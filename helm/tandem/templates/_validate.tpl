@@ -67,6 +67,21 @@
 {{- if and .Values.nats.enabled .Values.nats.url }}
 {{- fail (printf "nats.url is %s, but nats.enabled is true: there would be two" .Values.nats.url) }}
 {{- end }}
+{{- if include "tandem.severalNats" . }}
+{{- if not .Values.tls.enabled }}
+{{- fail (printf "tls.enabled is false, but nats.replicas is %d: the servers of NATS know each other by their certificates" (int .Values.nats.replicas)) }}
+{{- end }}
+{{- if .Values.nats.persistence.existingClaim }}
+{{- fail (printf "nats.persistence.existingClaim is %s, but nats.replicas is %d: each server needs a claim of its own" .Values.nats.persistence.existingClaim (int .Values.nats.replicas)) }}
+{{- end }}
+{{- end }}
+{{- if .Values.nats.enabled }}
+{{- $set := lookup "apps/v1" "StatefulSet" .Release.Namespace (printf "%s-nats" (include "tandem.fullname" .)) }}
+{{- $servers := dig "spec" "replicas" 0 $set | int }}
+{{- if and $servers (ne $servers (int .Values.nats.replicas)) (gt $writers 0) (or (gt $writers 1) (hasKey (dig "storage_writer" "lead" dict .Values.config) "lease_ms")) }}
+{{- fail (printf "nats.replicas is %d, but NATS has %d servers now, and the lease of storage-writer would be lost: upgrade once with services.storage-writer.replicas=0 as well, then set those back" (int .Values.nats.replicas) $servers) }}
+{{- end }}
+{{- end }}
 {{- if and .Values.nats.auth.enabled (not .Values.nats.enabled) (not .Values.nats.auth.existingSecret) }}
 {{- fail "nats.auth.existingSecret is empty: only you know the passwords of a NATS that is not the chart's (or set nats.auth.enabled to false)" }}
 {{- end }}

@@ -24,6 +24,11 @@ impl Endpoints {
         Self { engine, http, secret }
     }
 
+    /// Returns the endpoints of the same secret on other ports.
+    pub fn moved(&self, engine: SocketAddr, http: SocketAddr) -> Self {
+        Self::new(engine, http, self.secret.clone())
+    }
+
     /// Returns a new client of the Engine API.
     pub fn engine(&self) -> Client {
         Client::new(self.engine, Some(Secret::load(&self.secret).expect("there is a secret")))

@@ -116,6 +116,25 @@ impl SingleExecutor {
         Self { service, endpoints: Endpoints::new(engine, http, secret) }
     }
 
+    /// Waits until the process has begun anew, under the same id but on other ports, and has the right to
+    /// write.
+    pub fn begins_anew(&mut self) {
+        let starts = |log: &str| log.matches("listening port=\"http\"").count();
+        eventually("another start of the executor", || {
+            (starts(&self.service.running.log()) > 1).then_some(())
+        });
+        let log = self.service.running.log();
+        let last = |port: &str| -> SocketAddr {
+            let mark = format!("listening port=\"{port}\" address=");
+            let (_, rest) = log.rsplit_once(&mark).unwrap();
+            rest.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        self.service.address = last("engine");
+        self.service.metrics = last("metrics");
+        self.endpoints = self.endpoints.moved(last("engine"), last("http"));
+        self.takes_over();
+    }
+
     /// Returns whether the executor has the right to write.
     pub fn has_right(&self) -> bool {
         let (_, metrics) = self.service.get("/metrics");

@@ -322,12 +322,6 @@ impl Services {
         process.beside(async move {
             follow_policies(&bus, &policies, MissingBucket::Make).await;
         });
-        let (watched, fatal) = (self.storage.clone(), self.deps.fatal.clone());
-        process.beside(async move {
-            watched.fenced().await;
-            error!("another executor has taken over");
-            fatal.cancel();
-        });
     }
 
     /// Sets when the process is ready, and the order in which it stops.

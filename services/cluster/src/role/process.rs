@@ -55,6 +55,8 @@ pub struct Process {
     /// Cancelled when the process accepts no new work.
     stopping: CancellationToken,
     fatal: CancellationToken,
+    /// Cancelled, with `fatal`, when the process is to begin anew after its stop.
+    anew: CancellationToken,
     /// Tasks to run before the listeners end, with their longest times. Behind a lock, like the
     /// next field, so that threads can share the owner of a process. No thread ever waits for the
     /// lock.
@@ -99,6 +101,7 @@ impl Process {
             leaving,
             stopping,
             fatal: CancellationToken::new(),
+            anew: CancellationToken::new(),
             farewells: Mutex::default(),
             services: Mutex::default(),
             operations: None,
@@ -147,6 +150,12 @@ impl Process {
     /// Returns the token for a service to cancel when it cannot go on.
     pub(crate) fn fatal(&self) -> &CancellationToken {
         &self.fatal
+    }
+
+    /// Returns the token by which a service says, before it ends the process, that this is to
+    /// begin anew when it has stopped: nothing failed, but what it knows is of the past.
+    pub fn anew(&self) -> &CancellationToken {
+        &self.anew
     }
 
     /// Returns the conditions of readiness, to which services add their own.
@@ -256,7 +265,10 @@ impl Process {
             }
         };
         tokio::select! {
-            () = self.fatal.cancelled() => error!("a service has failed"),
+            () = self.fatal.cancelled() => match self.anew.is_cancelled() {
+                true => info!("the process begins anew"),
+                false => error!("a service has failed"),
+            },
             () = ended => {}
         }
     }

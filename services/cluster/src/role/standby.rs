@@ -21,7 +21,8 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, sleep, timeout},
 };
-use tracing::{debug, error, info};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
 
 /// Interval at which an executor on standby asks for the right to write.
 const ASK_EVERY: Duration = Duration::from_millis(250);
@@ -163,8 +164,9 @@ impl Standby {
         self.gates.http.pass_on(target(address.http_port));
     }
 
-    /// Starts two background tasks. One asks the executor with the right to write whether it
-    /// serves. The other stops forwarding once this executor has the right.
+    /// Starts three background tasks. One asks the executor with the right to write whether it
+    /// serves. One stops forwarding once this executor has the right. One ends the process once it has lost the
+    /// right.
     pub fn follow(&self, process: &mut Process) {
         let (gate, reaches) = (self.gates.engine.clone(), self.reaches.clone());
         process.beside(async move {
@@ -178,17 +180,39 @@ impl Standby {
             storage.granted().await;
             gates.close("this executor takes over and loads the chain");
         });
+        let (standby, anew) = (self.clone(), process.anew().clone());
+        let fatal = process.fatal().clone();
+        process.beside(async move {
+            standby.storage.fenced().await;
+            if standby.has_successor().await {
+                error!("another executor has taken over");
+            } else {
+                // A supervisor would start the process again, too, but after a pause that grows each time.
+                warn!("another storage-writer leads: this executor asks it for the right to write");
+                anew.cancel();
+            }
+            fatal.cancel();
+        });
+    }
+
+    /// Returns whether another executor has the right to write that this one had; true if it is not known. The
+    /// term of another storage-writer takes the right away without giving it to anyone.
+    async fn has_successor(&self) -> bool {
+        let holder = timeout(ANSWER_MAX, self.storage.find_holder()).await;
+        let Ok(Ok(holder)) = holder else { return true };
+        holder.is_some_and(|holder| holder.address.as_ref() != Some(&self.own))
     }
 
     /// Adds the farewell: the right to write is given back, and for this time the ports forward
     /// calls to the successor.
     pub fn linger(&self, process: &mut Process, time: Duration) {
-        let standby = self.clone();
+        let (standby, anew) = (self.clone(), process.anew().clone());
         let most = time.max(FINISH_MAX + ANSWER_MAX) + Duration::from_millis(100);
-        process.lingers(most, async move { standby.leave(time).await });
+        process.lingers(most, async move { standby.leave(time, &anew).await });
     }
 
-    async fn leave(&self, time: Duration) {
+    /// A process that begins anew is soon back, so it does not wait for a successor.
+    async fn leave(&self, time: Duration, anew: &CancellationToken) {
         const ALONE: &str = "this executor is stopping, and no other one has the right to write";
         let begun = Instant::now();
         // An executor that has answered no call has none to forward.
@@ -198,7 +222,7 @@ impl Standby {
         let _ = timeout(FINISH_MAX, self.gates.engine.drained()).await;
         let _ = timeout(ANSWER_MAX, self.storage.leave()).await;
         let mut succeeded = false;
-        while was_of_use && begun.elapsed() < time {
+        while was_of_use && begun.elapsed() < time && !anew.is_cancelled() {
             let found = self.look(ALONE).await;
             if found && !succeeded {
                 info!("calls are passed on to the successor");

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod drain;
+mod failover;
 mod faults;
 mod genesis;
 mod install;
@@ -99,6 +100,7 @@ pub fn measure(setting: &Setting, options: &Options, report: &mut Report) {
     volumes::measure(options, report);
     genesis::measure(options, report);
     machines::measure(setting, options, report);
+    failover::measure(setting, options, report);
     strangers::measure(options, report);
     alerts::measure(options, report);
     link::measure(options, report);

@@ -8,6 +8,7 @@ mod dev_chain;
 mod followers;
 mod golden;
 mod local;
+mod nats;
 mod peers;
 mod pods;
 mod readme;

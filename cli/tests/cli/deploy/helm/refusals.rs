@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[test]
 fn wrong_values_are_refused_by_name() {
     let Some(helm) = helm() else { return };
-    let cases: [(&[&str], &[&str]); 30] = [
+    let cases: [(&[&str], &[&str]); 33] = [
         (&["services.executor.replcas=2"], &["services.executor", "replcas"]),
         (&["servcies.executor.replicas=2"], &["servcies"]),
         (&["config.executor.prewarm_thread=2"], &["config.executor", "prewarm_thread"]),
@@ -51,6 +51,15 @@ fn wrong_values_are_refused_by_name() {
         (&["genesis.source=claim"], &["genesis.claim.name"]),
         (&["nats.enabled=false"], &["nats.url is empty"]),
         (&["nats.auth.enabled=false"], &["nats.auth.enabled is false"]),
+        (&["nats.replicas=2"], &["nats.replicas"]),
+        (
+            &["nats.replicas=3", "tls.enabled=false"],
+            &["tls.enabled is false", "nats.replicas is 3"],
+        ),
+        (
+            &["nats.replicas=3", "nats.persistence.existingClaim=mine"],
+            &["nats.persistence.existingClaim is mine", "nats.replicas is 3"],
+        ),
         (&["nats.url=nats://other:4222"], &["nats.url is nats://other:4222"]),
         (&["tls.secrets.executor=mine"], &["tls.secrets.blob-validator is empty"]),
         (&["tls.certManager.enabled=true"], &["tls.certManager.issuerName"]),
