@@ -10,7 +10,8 @@ use std::{
     process::ExitCode,
 };
 use tandem_storage_writer::{
-    Compaction, TableShape, compact_tables, copy_database, table_names, table_shapes,
+    Compaction, DatabaseFiles, TableShape, compact_tables, copy_database, database_files,
+    spread_state, table_names,
 };
 
 /// Options of `tandem db`.
@@ -57,14 +58,24 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         to: PathBuf,
     },
+    /// Spread the state over directories, one disk each, which are read at the same time. Without directories, gather
+    /// it in the data directory again, also after an interruption
+    Spread {
+        /// Directory with the database of a stopped node
+        #[arg(long, value_name = "DIR")]
+        datadir: PathBuf,
+        /// Directory for an even part of the 16 shards, missing or empty; may be repeated
+        #[arg(long, value_name = "DIR")]
+        directory: Vec<PathBuf>,
+    },
 }
 
 /// Runs a command on the database.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Stats { datadir, json } => {
-            let shapes = table_shapes(&datadir)?;
-            print(&if json { format!("{}\n", stats_json(&shapes)) } else { stats(&shapes) })?;
+            let files = database_files(&datadir)?;
+            print(&if json { format!("{}\n", stats_json(&files)) } else { stats(&files) })?;
         }
         Command::Compact { datadir, table, all, json } => {
             let tables = if all { table_names().map(str::to_owned).collect() } else { table };
@@ -77,18 +88,32 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Command::Copy { datadir, to } => copy_database(&datadir, &to)
             .with_context(|| format!("copy {} to {}", datadir.display(), to.display()))?,
+        Command::Spread { datadir, directory } => {
+            let bar = bar("copied");
+            spread_state(&datadir, &directory, |table, bytes| {
+                bar.set_message(table.to_owned());
+                bar.set_position(bytes);
+            })?;
+            bar.finish_and_clear();
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Compacts tables. Shows progress on standard error if that is a terminal.
-fn compact(datadir: &Path, tables: &[String]) -> anyhow::Result<Vec<(String, Compaction)>> {
+/// Makes a progress bar of bytes to which this was done.
+fn bar(done: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
-    if let Ok(style) = ProgressStyle::with_template(
-        "{msg:14} {binary_bytes} written  {binary_bytes_per_sec}  {elapsed}",
-    ) {
+    let template =
+        format!("{{msg:14}} {{binary_bytes}} {done}  {{binary_bytes_per_sec}}  {{elapsed}}");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
     }
+    bar
+}
+
+/// Compacts tables. Shows progress on standard error if that is a terminal.
+fn compact(datadir: &Path, tables: &[String]) -> anyhow::Result<Vec<(String, Compaction)>> {
+    let bar = bar("written");
     let mut compacted = Vec::new();
     let progress = |table: &str, written| {
         if written == 0 {
@@ -104,13 +129,13 @@ fn compact(datadir: &Path, tables: &[String]) -> anyhow::Result<Vec<(String, Com
 }
 
 /// Returns the shapes as a table for people.
-fn stats(shapes: &[TableShape]) -> String {
+fn stats(database: &DatabaseFiles) -> String {
     let mut text = format!(
         "{:<14} {:>12} {:>6} {:>13} {:>5} {:>6} {:>11}  {}\n",
         "table", "bytes", "files", "keys", "runs", "space", "blob files", "bytes by level"
     );
     let (mut bytes, mut files) = (0, 0);
-    for shape in shapes {
+    for shape in &database.tables {
         bytes += shape.file_bytes();
         files += shape.files() + shape.blob_files;
         let space = shape.space_amplification().map_or("-".to_owned(), |it| format!("{it:.2}"));
@@ -137,11 +162,15 @@ fn stats(shapes: &[TableShape]) -> String {
         );
     }
     let _ = writeln!(text, "{:<14} {:>12} {files:>6}", "all", BinaryBytes(bytes).to_string());
+    for (shards, path) in &database.directories {
+        let _ = writeln!(text, "shards {shards} in {}", path.display());
+    }
     text
 }
 
-fn stats_json(shapes: &[TableShape]) -> Value {
-    let tables: Vec<Value> = shapes
+fn stats_json(database: &DatabaseFiles) -> Value {
+    let tables: Vec<Value> = database
+        .tables
         .iter()
         .map(|shape| {
             let mut value = json!(shape);
@@ -151,8 +180,10 @@ fn stats_json(shapes: &[TableShape]) -> Value {
             value
         })
         .collect();
-    let bytes: u64 = shapes.iter().map(TableShape::file_bytes).sum();
-    json!({ "file_bytes": bytes, "tables": tables })
+    let bytes: u64 = database.tables.iter().map(TableShape::file_bytes).sum();
+    let directory = |(shards, path): &(String, PathBuf)| json!({ "shards": shards, "path": path });
+    let directories: Vec<Value> = database.directories.iter().map(directory).collect();
+    json!({ "file_bytes": bytes, "tables": tables, "directories": directories })
 }
 
 /// Returns the results as a table for people.

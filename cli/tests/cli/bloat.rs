@@ -159,3 +159,42 @@ fn a_stopped_database_is_shown_compacted_and_copied() {
         assert!(!tandem(wrong, folder).status.success(), "{wrong:?}");
     }
 }
+
+#[test]
+fn a_state_is_spread_over_directories_and_gathered_again_also_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path();
+    answer(&[&SMALL[..], &["--datadir", "big"]].concat(), folder);
+    let spread =
+        ["db", "spread", "--datadir", "big", "--directory", "disk-1", "--directory", "disk-2"];
+    let gather = ["db", "spread", "--datadir", "big"];
+    let is_clean = || {
+        assert!(answer(&["verify", "--datadir", "big"], folder).contains("no difference"));
+        json(&["db", "stats", "--datadir", "big", "--json"], folder)
+    };
+    for (milliseconds, command, disks) in
+        [(10, &spread[..], 2), (30, &gather, 0), (60, &spread, 2), (20, &gather, 0)]
+    {
+        let mut child = Command::new(binary()).args(command).current_dir(folder).spawn().unwrap();
+        sleep(Duration::from_millis(milliseconds));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        answer(command, folder);
+        let stats = is_clean();
+        assert_eq!(stats["directories"].as_array().unwrap().len(), disks, "{stats}");
+    }
+    answer(&spread, folder);
+    let text = answer(&["db", "stats", "--datadir", "big"], folder);
+    assert!(text.contains("shards 8-f in") && text.contains("disk-2"), "{text}");
+    answer(&["db", "copy", "--datadir", "big", "--to", "copy"], folder);
+    assert!(answer(&["verify", "--datadir", "copy"], folder).contains("no difference"));
+    // Payloads are built on a copy, and a block of them is taken.
+    answer(&["bloat", "payloads", "--datadir", "big", "--out", "corpus", "--blocks", "2"], folder);
+    is_clean();
+    fs::rename(folder.join("disk-2"), folder.join("elsewhere")).unwrap();
+    for command in [&gather[..], &spread, &["verify", "--datadir", "big"]] {
+        let refused = tandem(command, folder);
+        let error = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && error.contains("is its disk mounted?"), "{error}");
+    }
+}

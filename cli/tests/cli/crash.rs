@@ -1,11 +1,11 @@
 //! Kills the `tandem` process at any moment: no block that was answered VALID is lost, and `tandem
-//! verify` finds no fault in the database.
+//! verify` finds no fault in the database, also while its state is spread over directories.
 
 use crate::binary;
 use alloy_primitives::B256;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
-use std::{fs, time::Duration};
+use std::{fs, path::Path, process::Command, time::Duration};
 use tandem_chain::Fork;
 use tandem_cluster_tests::{
     Builder, Built, Client, Contents, Corpus, Forks, Process, Recorded, decode_status,
@@ -14,6 +14,20 @@ use tempfile::TempDir;
 
 const KILLS: usize = 10;
 const SEED: u64 = 20_001;
+/// Kills after which the state lies in two directories, and in one again.
+const SPREAD: usize = 3;
+const GATHERED: usize = 7;
+
+/// Spreads the state of a killed node over directories, or gathers it.
+fn spread(folder: &Path, directories: &[&str]) {
+    let mut command = Command::new(binary());
+    command.args(["db", "spread", "--datadir", "data"]).current_dir(folder);
+    for directory in directories {
+        command.args(["--directory", directory]);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
 
 /// Makes a block the head. Returns `Err` if the node died meanwhile.
 async fn set_head(client: &mut Client, head: B256) -> Result<(), String> {
@@ -45,6 +59,11 @@ async fn no_valid_block_is_lost_when_the_process_is_killed() {
     // them.
     let mut valid = 0;
     for kill in 0..KILLS {
+        match kill {
+            SPREAD => spread(folder.path(), &["disk-1", "disk-2"]),
+            GATHERED => spread(folder.path(), &[]),
+            _ => {}
+        }
         let mut process = Process::start(binary, folder.path(), &corpus.genesis()).await;
         let mut client = process.client();
         let label = format!("kill {kill} after block {valid}, seed {SEED}");

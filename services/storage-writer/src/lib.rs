@@ -90,7 +90,9 @@ pub use init::{
     Initialized, Progress, has_database, init, init_copy, mark_as_copy, remove_database,
 };
 pub use lead::{LeadConfig, LeadLease};
-pub use maintenance::{compact_tables, copy_database, table_names, table_shapes};
+pub use maintenance::{
+    DatabaseFiles, compact_tables, copy_database, database_files, spread_state, table_names,
+};
 pub use metrics::describe_all as describe_metrics;
 pub use own_workers::OwnWorkers;
 pub use scrub::{ScrubConfig, ScrubStatus};

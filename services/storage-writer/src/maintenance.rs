@@ -1,11 +1,15 @@
-//! `tandem db`: looks at the files of a stopped database, and compacts or copies them.
+//! `tandem db`: looks at the files of a stopped database, compacts or copies them, and spreads them over
+//! directories.
 
 use crate::{
     Error,
     config::{database_path, refuse_half_restored},
     init::io_error,
 };
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 use tandem_store::{Compaction, Error as StoreError, MARK_FILE, Options, Store, TableShape};
 
 /// Returns the names of the tables of a database.
@@ -13,14 +17,44 @@ pub fn table_names() -> impl Iterator<Item = &'static str> {
     Store::table_names()
 }
 
-/// Returns the shape of every table of a data directory, which no process may have open. What is
+/// Files of a database.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DatabaseFiles {
+    /// Shape of every table.
+    pub tables: Vec<TableShape>,
+    /// Ranges of shards, such as `0-7`, and the directories that have their files; nothing if all files are in
+    /// the data directory.
+    pub directories: Vec<(String, PathBuf)>,
+}
+
+/// Returns what files the database of a data directory has, which no process may have open. What is
 /// still in the log comes into files first; nothing else changes.
 ///
 /// # Errors
 /// When the database cannot be opened or read.
-pub fn table_shapes(datadir: &Path) -> Result<Vec<TableShape>, Error> {
+pub fn database_files(datadir: &Path) -> Result<DatabaseFiles, Error> {
     let options = Options { auto_compaction: false, ..Options::default() };
-    Ok(Store::open(&database_path(datadir), &options)?.shapes()?)
+    let store = Store::open(&database_path(datadir), &options)?;
+    Ok(DatabaseFiles { tables: store.shapes()?, directories: store.directories() })
+}
+
+/// Divides the state of a data directory, which no process may have open, among these directories, or gathers
+/// it again if there are none. A call that was interrupted is repeated with the same directories. `progress` gets
+/// the name of a table and the bytes copied so far, 0 at its end.
+///
+/// # Errors
+/// When the database cannot be opened, a directory is not empty, or the state is spread over others.
+pub fn spread_state(
+    datadir: &Path,
+    directories: &[PathBuf],
+    mut progress: impl FnMut(&str, u64),
+) -> Result<(), Error> {
+    refuse_half_restored(datadir)?;
+    let mut report = |table: &'static str, bytes| {
+        progress(table, bytes);
+        true
+    };
+    Ok(Store::spread(&database_path(datadir), directories, &mut report)?)
 }
 
 /// Compacts tables of a data directory, which no process may have open, one after the other.

@@ -8,7 +8,7 @@ use std::{
 };
 use tandem_bloat::{Base, Plan, load, write_genesis};
 use tandem_primitives::{Address, U256};
-use tandem_storage_writer::{init, table_shapes, verify};
+use tandem_storage_writer::{database_files, init, verify};
 
 const BASE: &str = r#"{"config":{"chainId":7,"homesteadBlock":0,"londonBlock":0,
     "terminalTotalDifficulty":0,"shanghaiTime":0},"difficulty":"0x0","gasLimit":"0x1c9c380",
@@ -57,7 +57,7 @@ fn a_loaded_state_is_that_of_its_genesis_file() {
 fn every_table_is_one_sorted_run_below_a_few_records() {
     let folder = tempfile::tempdir().unwrap();
     load(&Plan::new(2_000, 20_000, 1).unwrap(), &base(), folder.path(), &|_, _| {}).unwrap();
-    for shape in table_shapes(folder.path()).unwrap() {
+    for shape in database_files(folder.path()).unwrap().tables {
         let bottom = shape.levels.iter().filter(|level| level.level > 0);
         assert!(bottom.clone().count() <= 1, "{shape:?}");
         if ["accounts", "slots", "storage_trie"].contains(&shape.table) {

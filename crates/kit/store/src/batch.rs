@@ -1,8 +1,4 @@
-use crate::{
-    Store, Table,
-    memory::MemoryBatch,
-    store::{Backend, Db, family_of},
-};
+use crate::{Store, Table, memory::MemoryBatch, rocks::Rocks, store::Backend};
 use rocksdb::WriteBatch;
 
 /// Writes to any tables that are applied atomically. Later writes override earlier ones.
@@ -13,7 +9,7 @@ pub struct Batch<'a> {
 }
 
 enum Inner<'a> {
-    Rocks { db: &'a Db, writes: WriteBatch },
+    Rocks { rocks: &'a Rocks, writes: WriteBatch },
     Memory(MemoryBatch),
 }
 
@@ -32,7 +28,7 @@ impl std::fmt::Debug for Batch<'_> {
 impl<'a> Batch<'a> {
     pub(crate) fn new(store: &'a Store) -> Self {
         let inner = match &store.backend {
-            Backend::Rocks { db, .. } => Inner::Rocks { db, writes: WriteBatch::default() },
+            Backend::Rocks(rocks) => Inner::Rocks { rocks, writes: WriteBatch::default() },
             Backend::Memory(_) => Inner::Memory(MemoryBatch::default()),
         };
         Self { inner, key: Vec::new(), value: Vec::new() }
@@ -45,8 +41,8 @@ impl<'a> Batch<'a> {
         T::encode_key(key, &mut self.key);
         T::encode_value(value, &mut self.value);
         match &mut self.inner {
-            Inner::Rocks { db, writes } => {
-                writes.put_cf(family_of::<T>(db), &self.key, &self.value);
+            Inner::Rocks { rocks, writes } => {
+                writes.put_cf(rocks.handle_of::<T>(&self.key), &self.key, &self.value);
             }
             Inner::Memory(writes) => writes.push::<T>(&self.key, Some(&self.value)),
         }
@@ -64,7 +60,7 @@ impl<'a> Batch<'a> {
     /// Removes a key given as bytes, as a [`crate::Cursor`] shows them.
     pub fn delete_raw<T: Table>(&mut self, key: &[u8]) {
         match &mut self.inner {
-            Inner::Rocks { db, writes } => writes.delete_cf(family_of::<T>(db), key),
+            Inner::Rocks { rocks, writes } => writes.delete_cf(rocks.handle_of::<T>(key), key),
             Inner::Memory(writes) => writes.push::<T>(key, None),
         }
     }

@@ -30,6 +30,21 @@ pub enum Error {
         /// Newest version that this build reads.
         supported: u32,
     },
+    /// A directory of the database's files is not there, or not its own.
+    #[error("{directory} has files of the database in {path}, but {reason}")]
+    Directory {
+        /// Folder of the database.
+        path: PathBuf,
+        /// The directory.
+        directory: PathBuf,
+        /// Fault that was found.
+        reason: String,
+    },
+    /// The state was being spread over directories, or gathered, when the process ended.
+    #[error(
+        "the database in {0} is half spread or half gathered: run the same `tandem db spread` again"
+    )]
+    HalfSpread(PathBuf),
     /// There is no table with this name.
     #[error("unknown table `{0}`")]
     UnknownTable(String),

@@ -1,22 +1,27 @@
 //! Durable tables of storage-writer: a typed interface to RocksDB, and the only crate that names
 //! it.
 //!
-//! A [`Store`] is one database directory with one column family per [`Table`]. Reads go through a
-//! [`View`] (of the latest state, or of a snapshot), writes through a [`Batch`] that is atomic over
-//! all tables. Nothing else of RocksDB is exposed. So the same tables also work on ordered maps in
+//! A [`Store`] is one database directory with one column family per [`Table`], or with several for
+//! tables of the state, whose files then are in directories of their own ([`Store::spread`]). Reads go
+//! through a [`View`] (of the latest state, or of a snapshot), writes through a [`Batch`] that is
+//! atomic over all tables. Nothing else of RocksDB is exposed. So the same tables also work on ordered maps in
 //! memory ([`Store::in_memory`]), for chains that live for one test.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod batch;
+mod copy;
 mod deep;
 mod error;
+mod layout;
 mod mark;
 mod memory;
 mod options;
+mod rocks;
 mod runs;
 mod scrub;
 mod shape;
 mod sort;
+mod spread;
 mod store;
 pub mod tables;
 mod usage;

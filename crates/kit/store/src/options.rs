@@ -9,6 +9,23 @@ use serde::{Deserialize, Serialize};
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
+/// Number of shards of the state.
+pub(crate) const SHARDS: usize = 16;
+
+/// Fewest bytes of a memtable of a table that is divided.
+const MEMTABLE_BYTES_MIN: usize = 16 * MIB;
+
+/// Part of a key that tells its shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shard {
+    /// The table has no shards.
+    None,
+    /// High nibble of the first byte.
+    HighNibble,
+    /// First byte, which is a nibble. An empty key is of shard 0.
+    Byte,
+}
+
 /// Settings that an operator may choose.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -74,6 +91,8 @@ pub struct Tuning {
     /// Bytes of a key by which readers look for the records of one thing. Filters are by this part then,
     /// not by the whole key. 0 for none.
     prefix_bytes: usize,
+    /// Part of a key that tells its shard.
+    shard: Shard,
 }
 
 impl Tuning {
@@ -86,9 +105,12 @@ impl Tuning {
         points: true,
         hits: false,
         prefix_bytes: 0,
+        shard: Shard::HighNibble,
     };
-    /// Nodes of tries: a walk reads the nodes that their parents name.
-    pub(crate) const TRIE: Self = Self { hits: true, ..Self::STATE };
+    /// Nodes of storage tries: a walk reads the nodes that their parents name.
+    pub(crate) const STORAGE_TRIE: Self = Self { hits: true, ..Self::STATE };
+    /// Nodes of the account trie, by path.
+    pub(crate) const ACCOUNT_TRIE: Self = Self { shard: Shard::Byte, ..Self::STORAGE_TRIE };
     /// Large values written once: bodies, receipts, code.
     pub(crate) const BULK: Self = Self {
         memtable_bytes: 32 * MIB,
@@ -98,6 +120,7 @@ impl Tuning {
         points: false,
         hits: false,
         prefix_bytes: 0,
+        shard: Shard::None,
     };
     /// Records that are written, read once or never, and deleted.
     pub(crate) const LOG: Self = Self {
@@ -108,6 +131,7 @@ impl Tuning {
         points: false,
         hits: false,
         prefix_bytes: 0,
+        shard: Shard::None,
     };
     /// An index by random hash.
     pub(crate) const INDEX: Self = Self {
@@ -118,6 +142,7 @@ impl Tuning {
         points: true,
         hits: false,
         prefix_bytes: 0,
+        shard: Shard::None,
     };
     /// Little data.
     pub(crate) const SMALL: Self = Self {
@@ -128,6 +153,7 @@ impl Tuning {
         points: false,
         hits: false,
         prefix_bytes: 0,
+        shard: Shard::None,
     };
 
     /// Values of earlier states by key and block, found by the part of the key before the block.
@@ -140,11 +166,21 @@ impl Tuning {
             points: false,
             hits: false,
             prefix_bytes,
+            shard: Shard::None,
         }
     }
 
-    /// Returns RocksDB's options for a column family of this kind.
-    pub(crate) fn column_family(self, cache: &Cache) -> rocksdb::Options {
+    pub(crate) const fn shard(self) -> Shard {
+        self.shard
+    }
+
+    /// Returns whether the table has shards, and so may be divided.
+    pub(crate) const fn is_sharded(self) -> bool {
+        !matches!(self.shard, Shard::None)
+    }
+
+    /// Returns RocksDB's options for one of so many column families of a table of this kind.
+    pub(crate) fn column_family(self, cache: &Cache, parts: usize) -> rocksdb::Options {
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(cache);
         table.set_block_size(self.block_bytes);
@@ -172,7 +208,8 @@ impl Tuning {
         }
         options.set_block_based_table_factory(&table);
         options.set_optimize_filters_for_hits(self.hits);
-        options.set_write_buffer_size(self.memtable_bytes);
+        let memtable = self.memtable_bytes / parts;
+        options.set_write_buffer_size(memtable.max(MEMTABLE_BYTES_MIN.min(self.memtable_bytes)));
         options.set_max_write_buffer_number(3);
         // Most keys that are read are not in the memtable; its filter rules them out without a
         // search.

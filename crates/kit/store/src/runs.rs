@@ -4,8 +4,8 @@
 use crate::{
     Durability, Error, Result, Sorter, Store, Table,
     memory::{Memory, MemoryBatch},
-    store::{Backend, Db, family_of},
-    tables::index_of,
+    rocks::Rocks,
+    store::Backend,
 };
 use rocksdb::{IngestExternalFileOptions, SstFileWriter, WriteBatch};
 use std::{
@@ -37,32 +37,34 @@ static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
 /// Writer of records of one table in strictly ascending order of their keys. The table has none of
 /// them before [`SortedRun::finish`], and all of them afterwards. A run that is dropped leaves nothing.
 pub struct SortedRun<'s, T: Table> {
-    target: Target<'s>,
+    target: Target<'s, T>,
     key: Vec<u8>,
     value: Vec<u8>,
-    table: PhantomData<T>,
 }
 
-enum Target<'s> {
-    Rocks(Files<'s>),
+enum Target<'s, T: Table> {
+    Rocks(Files<'s, T>),
     Memory { memory: &'s Memory, writes: MemoryBatch, last: Option<Vec<u8>> },
 }
 
 /// Key and value.
 type Record = (Box<[u8]>, Box<[u8]>);
 
-struct Files<'s> {
-    db: &'s Db,
-    options: &'s rocksdb::Options,
-    directory: PathBuf,
+/// Files of a run. Each has keys of one column family.
+pub(crate) struct Files<'s, T: Table> {
+    rocks: &'s Rocks,
     /// Records so far, as long as the run is small.
     small: Vec<Record>,
     small_bytes: usize,
     open: Option<SstFileWriter<'s>>,
     /// Records in the open file.
     records: u64,
-    /// All files, the open one last. They are removed when this is dropped.
-    paths: Vec<PathBuf>,
+    /// Position of the column family that the open file is for.
+    position: usize,
+    /// All files, the open one last, and the positions of their column families. They are removed when this is
+    /// dropped.
+    paths: Vec<(usize, PathBuf)>,
+    table: PhantomData<T>,
 }
 
 impl<T: Table> std::fmt::Debug for SortedRun<'_, T> {
@@ -75,21 +77,12 @@ impl Store {
     /// Begins a bulk load of a table.
     pub fn sorted_run<T: Table>(&self) -> SortedRun<'_, T> {
         let target = match &self.backend {
-            Backend::Rocks { db, families, path, .. } => Target::Rocks(Files {
-                db,
-                options: &families[index_of::<T>()],
-                directory: path.clone(),
-                small: Vec::new(),
-                small_bytes: 0,
-                open: None,
-                records: 0,
-                paths: Vec::new(),
-            }),
+            Backend::Rocks(rocks) => Target::Rocks(Files::new(rocks)),
             Backend::Memory(memory) => {
                 Target::Memory { memory, writes: MemoryBatch::default(), last: None }
             }
         };
-        SortedRun { target, key: Vec::new(), value: Vec::new(), table: PhantomData }
+        SortedRun { target, key: Vec::new(), value: Vec::new() }
     }
 }
 
@@ -98,7 +91,7 @@ impl Store {
     /// the database. For a database in memory, it holds everything.
     pub fn sorter(&self, bytes_max: usize) -> Sorter {
         match &self.backend {
-            Backend::Rocks { path, .. } => Sorter::new(path, bytes_max),
+            Backend::Rocks(rocks) => Sorter::new(&rocks.path, bytes_max),
             Backend::Memory(_) => Sorter::new(Path::new(""), usize::MAX),
         }
     }
@@ -112,9 +105,12 @@ impl Store {
     /// [`Error::Database`].
     pub fn clear<T: Table>(&self, first: &[u8], last: &[u8]) -> Result<()> {
         if let Some(end) = self.drop_range::<T>(first, last)?
-            && let Backend::Rocks { db, .. } = &self.backend
+            && let Backend::Rocks(rocks) = &self.backend
         {
-            db.compact_range_cf(family_of::<T>(db), Some(first), Some(&end));
+            for position in rocks.span::<T>(first, Some(&end)) {
+                let family = rocks.handle_at::<T>(position);
+                rocks.db.compact_range_cf(family, Some(first), Some(&end));
+            }
         }
         Ok(())
     }
@@ -137,10 +133,12 @@ impl Store {
             return Ok(None);
         }
         match &self.backend {
-            Backend::Rocks { db, .. } => {
-                let family = family_of::<T>(db);
-                db.delete_file_in_range_cf(family, first, &end)?;
-                db.delete_range_cf(family, first, end.as_slice())?;
+            Backend::Rocks(rocks) => {
+                for position in rocks.span::<T>(first, Some(&end)) {
+                    let family = rocks.handle_at::<T>(position);
+                    rocks.db.delete_file_in_range_cf(family, first, &end)?;
+                    rocks.db.delete_range_cf(family, first, end.as_slice())?;
+                }
             }
             Backend::Memory(_) => {
                 let view = self.view();
@@ -156,10 +154,10 @@ impl Store {
         Ok(Some(end))
     }
 
-    /// Removes files that an earlier process wrote and did not finish.
-    pub(crate) fn remove_unfinished_runs(database: &Path) -> Result<()> {
-        let failed = |source| Error::Io { context: "list", path: database.to_owned(), source };
-        for entry in fs::read_dir(database).map_err(failed)? {
+    /// Removes files in a directory that an earlier process wrote and did not finish.
+    pub(crate) fn remove_unfinished_runs(directory: &Path) -> Result<()> {
+        let failed = |source| Error::Io { context: "list", path: directory.to_owned(), source };
+        for entry in fs::read_dir(directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().and_then(|name| name.to_str());
             if name.is_some_and(|name| name.starts_with(PREFIX)) {
@@ -195,14 +193,14 @@ impl<T: Table> SortedRun<'_, T> {
     }
 
     /// Gives all records to the table. They replace older ones with the same keys, and survive the
-    /// death of the process; those of a run of more than a mebibyte survive a power cut as well.
+    /// death of the process; those of a run of more than a mebibyte survive a power cut as well. A process
+    /// that dies meanwhile may leave the records of some of the directories that a database is spread over.
     ///
     /// # Errors
     /// [`Error::Database`].
     pub fn finish(self) -> Result<()> {
         match self.target {
-            Target::Rocks(files) if files.paths.is_empty() => files.write::<T>(),
-            Target::Rocks(files) => files.ingest::<T>(),
+            Target::Rocks(files) => files.finish(),
             Target::Memory { memory, writes, .. } => {
                 memory.write(writes);
                 Ok(())
@@ -211,8 +209,21 @@ impl<T: Table> SortedRun<'_, T> {
     }
 }
 
-impl Files<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+impl<'s, T: Table> Files<'s, T> {
+    pub(crate) fn new(rocks: &'s Rocks) -> Self {
+        Self {
+            rocks,
+            small: Vec::new(),
+            small_bytes: 0,
+            open: None,
+            records: 0,
+            position: 0,
+            paths: Vec::new(),
+            table: PhantomData,
+        }
+    }
+
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         if !self.paths.is_empty() {
             return self.put_in_file(key, value);
         }
@@ -230,29 +241,27 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Writes a small run.
-    fn write<T: Table>(mut self) -> Result<()> {
-        let family = family_of::<T>(self.db);
-        let mut writes = WriteBatch::default();
-        for (key, value) in std::mem::take(&mut self.small) {
-            writes.put_cf(family, key, value);
-        }
-        Ok(self.db.write(writes)?)
-    }
-
     fn put_in_file(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let position = self.rocks.position::<T>(key);
         let is_full = |writer: &SstFileWriter<'_>| writer.file_size() >= FILE_BYTES;
-        if self.records.is_multiple_of(LOOK_EVERY) && self.open.as_ref().is_some_and(is_full) {
+        let is_due = self.records.is_multiple_of(LOOK_EVERY);
+        if position < self.position {
+            return Err(Error::Database("keys must be added in strict order".to_owned()));
+        }
+        if position > self.position || is_due && self.open.as_ref().is_some_and(is_full) {
             self.close()?;
         }
+        self.position = position;
         let writer = match &mut self.open {
             Some(writer) => writer,
             None => {
                 let number = NEXT_FILE.fetch_add(1, Relaxed);
                 let name = format!("{PREFIX}{number}");
-                let path = self.directory.join(name);
-                let writer = SstFileWriter::create(self.options);
-                self.paths.push(path.clone());
+                let rocks = self.rocks;
+                let family = &rocks.families::<T>()[position];
+                let path = family.directory.join(name);
+                let writer = SstFileWriter::create(&family.options);
+                self.paths.push((position, path.clone()));
                 writer.open(&path)?;
                 self.records = 0;
                 self.open.insert(writer)
@@ -269,22 +278,32 @@ impl Files<'_> {
         }
     }
 
-    fn ingest<T: Table>(mut self) -> Result<()> {
-        self.close()?;
-        if self.paths.is_empty() {
-            return Ok(());
+    /// Gives all records to the table.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        // A small run is one write of the log.
+        let mut writes = WriteBatch::default();
+        for (key, value) in std::mem::take(&mut self.small) {
+            writes.put_cf(self.rocks.handle_of::<T>(&key), key, value);
         }
+        if !writes.is_empty() {
+            self.rocks.db.write(writes)?;
+        }
+        self.close()?;
         let mut options = IngestExternalFileOptions::default();
         options.set_move_files(true);
-        let family = family_of::<T>(self.db);
-        Ok(self.db.ingest_external_file_cf_opts(family, &options, self.paths.clone())?)
+        for files in self.paths.chunk_by(|(one, _), (other, _)| one == other) {
+            let family = self.rocks.handle_at::<T>(files[0].0);
+            let paths = files.iter().map(|(_, path)| path).collect();
+            self.rocks.db.ingest_external_file_cf_opts(family, &options, paths)?;
+        }
+        Ok(())
     }
 }
 
-impl Drop for Files<'_> {
+impl<T: Table> Drop for Files<'_, T> {
     fn drop(&mut self) {
         drop(self.open.take());
-        for path in &self.paths {
+        for (_, path) in &self.paths {
             // Files of a finished run are in the database by now, under other names.
             // One that cannot be removed costs space until the directory is.
             let _ = fs::remove_file(path);

@@ -1,15 +1,18 @@
 //! Check of everything that a database has on disk: all checksums, and all records.
 
 use crate::{
-    Result, Store, Table, options,
-    store::{Backend, Db, family_of},
+    Result, Store, Table,
+    layout::Layout,
+    options,
+    rocks::{Rocks, place},
+    store::Backend,
     tables::{
         self, AccessLists, AccountHistory, AccountTrie, Accounts, Bodies, Canonical, Code, Headers,
         Kept, Meta, Pending, Proven, Receipts, ReverseDiffs, SlotHistory, Slots, StateDiffs,
         StorageTrie, Transactions,
     },
 };
-use rocksdb::{AsRawPtr, ColumnFamilyDescriptor, DB, ReadOptions};
+use rocksdb::{AsRawPtr, ColumnFamily, ColumnFamilyDescriptor, DB, ReadOptions};
 use std::{
     ffi::{CStr, c_char},
     path::Path,
@@ -27,7 +30,7 @@ pub struct Scrubbed {
 
 /// Function that reads one table. It tells `pace` the bytes of each record, and ends when that says no.
 /// It returns its number of records, and the first fault.
-type Scan = fn(&Db, pace: &mut dyn FnMut(usize) -> bool) -> (u64, Option<String>);
+type Scan = fn(&Rocks, pace: &mut dyn FnMut(usize) -> bool) -> (u64, Option<String>);
 
 /// Bytes after which a scan takes a new cursor. A cursor keeps the files that it reads from being removed.
 const CURSOR_BYTES_MAX: usize = 64 << 20;
@@ -70,10 +73,10 @@ impl Store {
     /// Decodes all records of all tables. Reads the whole database, bypassing the cache. A store in
     /// memory has nothing to check.
     pub fn scrub(&self) -> Scrubbed {
-        let Backend::Rocks { db, .. } = &self.backend else { return Scrubbed::default() };
+        let Backend::Rocks(rocks) = &self.backend else { return Scrubbed::default() };
         let mut scrubbed = Scrubbed::default();
         for scan in SCANS {
-            let (records, fault) = scan(db, &mut |_| true);
+            let (records, fault) = scan(rocks, &mut |_| true);
             scrubbed.records += records;
             scrubbed.faults.extend(fault);
         }
@@ -87,13 +90,30 @@ impl Store {
     /// store is in use. `pace` gets the bytes of each record, may wait, and returns whether to go on.
     /// Returns the first fault.
     pub fn scrub_table(&self, table: usize, pace: &mut dyn FnMut(usize) -> bool) -> Option<String> {
-        let Backend::Rocks { db, .. } = &self.backend else { return None };
-        SCANS.get(table).and_then(|scan| scan(db, pace).1)
+        let Backend::Rocks(rocks) = &self.backend else { return None };
+        SCANS.get(table).and_then(|scan| scan(rocks, pace).1)
     }
 }
 
-fn scan<T: Table>(db: &Db, pace: &mut dyn FnMut(usize) -> bool) -> (u64, Option<String>) {
-    let (mut records, mut fault, mut from) = (0, None, Vec::new());
+fn scan<T: Table>(rocks: &Rocks, pace: &mut dyn FnMut(usize) -> bool) -> (u64, Option<String>) {
+    let (mut records, mut fault) = (0, None);
+    for family in rocks.handles::<T>() {
+        if !scan_family::<T>(rocks, family, pace, &mut records, &mut fault) {
+            break;
+        }
+    }
+    (records, fault)
+}
+
+/// Reads one column family of a table. Returns whether `pace` never said no.
+fn scan_family<T: Table>(
+    rocks: &Rocks,
+    family: &ColumnFamily,
+    pace: &mut dyn FnMut(usize) -> bool,
+    records: &mut u64,
+    fault: &mut Option<String>,
+) -> bool {
+    let mut from = Vec::new();
     loop {
         let mut options = ReadOptions::default();
         options.set_verify_checksums(true);
@@ -101,7 +121,7 @@ fn scan<T: Table>(db: &Db, pace: &mut dyn FnMut(usize) -> bool) -> (u64, Option<
         options.set_readahead_size(2 << 20);
         // Passes from one prefix to the next in tables with filters by prefix.
         options.set_total_order_seek(true);
-        let mut cursor = db.raw_iterator_cf_opt(family_of::<T>(db), options);
+        let mut cursor = rocks.db.raw_iterator_cf_opt(family, options);
         cursor.seek(&from);
         let mut bytes = 0;
         while let Some((key, value)) = cursor.item() {
@@ -109,7 +129,7 @@ fn scan<T: Table>(db: &Db, pace: &mut dyn FnMut(usize) -> bool) -> (u64, Option<
                 break;
             }
             match T::decode_value(value) {
-                Some(_) => records += 1,
+                Some(_) => *records += 1,
                 None => {
                     let key = alloy_primitives::hex::encode(key);
                     let text = || format!("table {}: malformed record 0x{key}", T::NAME);
@@ -119,15 +139,18 @@ fn scan<T: Table>(db: &Db, pace: &mut dyn FnMut(usize) -> bool) -> (u64, Option<
             let size = key.len() + value.len();
             bytes += size;
             if !pace(size) {
-                return (records, fault);
+                return false;
             }
             cursor.next();
         }
         match cursor.key() {
             Some(key) => from = key.to_vec(),
             None => {
-                let text = |error| format!("table {}: {error}", T::NAME);
-                return (records, cursor.status().err().map(text).or(fault));
+                if let Err(error) = cursor.status() {
+                    // Damage says more than a record that it led to.
+                    *fault = Some(format!("table {}: {error}", T::NAME));
+                }
+                return true;
             }
         }
     }
@@ -138,8 +161,15 @@ fn verify_files(path: &Path) -> Result<Option<String>> {
     let mut options = options::for_reading();
     // RocksDB opens each file anew to check it. Files that stay open besides would take memory.
     options.set_max_open_files(FILES_OPEN);
-    let families = DB::list_cf(&options, path)?.into_iter();
-    let families = families.map(|name| ColumnFamilyDescriptor::new(name, options::for_checking()));
+    let names = DB::list_cf(&options, path)?;
+    let layout = Layout::find(path, &names)?;
+    layout.check(path)?;
+    let mut families = Vec::with_capacity(names.len());
+    for name in names {
+        let mut options = options::for_checking();
+        place(&mut options, layout.directory_of(&name))?;
+        families.push(ColumnFamilyDescriptor::new(name, options));
+    }
     // The library gives a raw pointer only for this type of handle, which reads the same files.
     let db = DB::open_cf_descriptors_read_only(&options, path, families, false)?;
     let mut error: *mut c_char = ptr::null_mut();

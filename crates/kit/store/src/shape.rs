@@ -1,10 +1,6 @@
 //! Shape of the tables in files: levels, keys, amplification; and compaction on request.
 
-use crate::{
-    Error, Result, Store,
-    store::{Backend, Db, family},
-    tables,
-};
+use crate::{Error, Result, Store, rocks::Rocks, store::Backend, tables, usage::of_table};
 use rocksdb::{BottommostLevelCompaction, CompactOptions, properties, statistics::Ticker};
 use serde::Serialize;
 use std::{
@@ -119,11 +115,13 @@ impl Store {
     /// # Errors
     /// [`Error::Database`].
     pub fn shapes(&self) -> Result<Vec<TableShape>> {
-        let Backend::Rocks { db, .. } = &self.backend else { return Ok(Vec::new()) };
-        let files = db.live_files()?;
-        let shape = |name: &'static str| -> Result<TableShape> {
+        let Backend::Rocks(rocks) = &self.backend else { return Ok(Vec::new()) };
+        let files = rocks.db.live_files()?;
+        let shape = |(table, name): (usize, &'static str)| -> Result<TableShape> {
             let mut levels: Vec<Level> = Vec::new();
-            for file in files.iter().filter(|file| file.column_family_name == name) {
+            let families = rocks.families_at(table);
+            let is_own = |family: &str| families.iter().any(|own| own.name == family);
+            for file in files.iter().filter(|file| is_own(&file.column_family_name)) {
                 let level = u32::try_from(file.level).unwrap_or(0);
                 let at = match levels.binary_search_by_key(&level, |level| level.level) {
                     Ok(at) => at,
@@ -138,7 +136,7 @@ impl Store {
                 levels[at].records += file.num_entries;
                 levels[at].deletions += file.num_deletions;
             }
-            let property = |property: &CStr| number(db, name, property);
+            let property = |property: &CStr| of_table(rocks, table, property);
             Ok(TableShape {
                 table: name,
                 levels,
@@ -150,7 +148,7 @@ impl Store {
                 compaction_pending_bytes: property(properties::ESTIMATE_PENDING_COMPACTION_BYTES)?,
             })
         };
-        Self::table_names().map(shape).collect()
+        Self::table_names().enumerate().map(shape).collect()
     }
 
     /// Writes all data of a table anew into its lowest level, in the form that files have today, and waits until
@@ -160,15 +158,16 @@ impl Store {
     /// # Errors
     /// [`Error::UnknownTable`]; [`Error::Database`] if a flush or compaction failed meanwhile.
     pub fn compact(&self, table: &str, progress: &mut dyn FnMut(u64)) -> Result<Compaction> {
-        if !Self::table_names().any(|name| name == table) {
+        let Some(place) = Self::table_names().position(|name| name == table) else {
             return Err(Error::UnknownTable(table.to_owned()));
-        }
+        };
         let nothing =
             Compaction { bytes_before: 0, bytes_after: 0, read_bytes: 0, written_bytes: 0 };
-        let Backend::Rocks { db, options, .. } = &self.backend else { return Ok(nothing) };
+        let Backend::Rocks(rocks) = &self.backend else { return Ok(nothing) };
+        let Rocks { db, options, .. } = &**rocks;
         let bytes = || {
-            let sorted = number(db, table, properties::TOTAL_SST_FILES_SIZE)?;
-            Ok::<_, Error>(sorted + number(db, table, BLOB_BYTES)?)
+            let sorted = of_table(rocks, place, properties::TOTAL_SST_FILES_SIZE)?;
+            Ok::<_, Error>(sorted + of_table(rocks, place, BLOB_BYTES)?)
         };
         let count = |ticker| options.get_ticker_count(ticker);
         let written = || count(Ticker::CompactWriteBytes) + count(Ticker::FlushWriteBytes);
@@ -181,7 +180,9 @@ impl Store {
                 // Files in the lowest level may have an older form.
                 how.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
                 let all = None::<&[u8]>;
-                db.compact_range_cf_opt(family(db, table), all, all, &how);
+                for family in rocks.families_at(place) {
+                    db.compact_range_cf_opt(rocks.handle(family), all, all, &how);
+                }
                 drop(end);
             });
             while ended.recv_timeout(REPORT_EVERY) == Err(RecvTimeoutError::Timeout) {
@@ -200,8 +201,4 @@ impl Store {
             written_bytes: written() - before.2,
         })
     }
-}
-
-fn number(db: &Db, table: &str, property: &CStr) -> Result<u64> {
-    Ok(db.property_int_value_cf(family(db, table), property)?.unwrap_or(0))
 }

@@ -1,23 +1,19 @@
 use crate::{
     Batch, Error, Options, Result, Table, View,
     batch::Writes,
-    deep::DeepReads,
+    copy::copy,
+    layout::{Layout, Record},
     memory::{Memory, MemoryBatch},
-    options, tables,
+    options,
+    rocks::{Db, Rocks, is_lock_error},
+    tables,
     tables::Meta,
 };
-use rocksdb::{
-    ColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, FlushOptions, SingleThreaded,
-    WriteBatch, WriteOptions, checkpoint::Checkpoint,
-};
+use rocksdb::{FlushOptions, WriteBatch, WriteOptions, checkpoint::Checkpoint};
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
-
-/// Open database of RocksDB. Column families never change while it is open, so their map needs no
-/// lock.
-pub(crate) type Db = DBWithThreadMode<SingleThreaded>;
 
 /// Version of the tables and records. It rises with every change that an older Tandem would
 /// misread.
@@ -59,15 +55,7 @@ pub(crate) struct WriteState {
 
 /// Storage behind a store's tables.
 pub(crate) enum Backend {
-    /// The options are kept for the counters that they own.
-    Rocks {
-        db: Db,
-        options: rocksdb::Options,
-        /// Options of each table, in the order of [`tables::ALL`].
-        families: Vec<rocksdb::Options>,
-        path: PathBuf,
-        deep: Box<DeepReads>,
-    },
+    Rocks(Box<Rocks>),
     Memory(Memory),
 }
 
@@ -93,7 +81,7 @@ impl Store {
         database.create_if_missing(true);
         database.create_missing_column_families(true);
         database.set_error_if_exists(true);
-        let store = Self::open_with(path, options, database)?;
+        let store = Self::open_with(path, options, database, Layout::default())?;
         let mut batch = store.batch();
         batch.put::<Meta>(SCHEMA_KEY, &SCHEMA_VERSION.to_be_bytes());
         store.write(batch, Durability::Disk)?;
@@ -126,13 +114,18 @@ impl Store {
         }
         let database = options.database();
         let found = Db::list_cf(&database, path)?;
+        let layout = Layout::find(path, &found)?;
+        let expected = |entry: &tables::Entry| layout.families(entry).into_iter();
         let lacks = |name: &str| !found.iter().any(|have| have == name);
         let old = |name: &str| !tables::ADDED.contains(&name);
-        let missing = tables::ALL.iter().find(|(name, _)| lacks(name) && old(name));
+        let missing = tables::ALL
+            .iter()
+            .find(|entry| old(entry.0) && expected(entry).any(|(name, _)| lacks(&name)));
         let added = tables::ADDED.iter().filter(|name| lacks(name)).count();
+        let all: usize = tables::ALL.iter().map(|entry| expected(entry).len()).sum();
         // A database with other tables must not be opened for writing. So its version is read
         // first, only to report the fault.
-        if missing.is_some() || found.len() + added != tables::ALL.len() + 1 {
+        if missing.is_some() || found.len() + added != all + 1 {
             refuse_newer(path, peek_schema(path, &found)?)?;
             return Err(Error::Foreign {
                 path: path.to_owned(),
@@ -142,9 +135,10 @@ impl Store {
                 },
             });
         }
+        layout.check(path)?;
         let mut database = database;
         database.create_missing_column_families(added > 0);
-        let store = Self::open_with(path, options, database)?;
+        let store = Self::open_with(path, options, database, layout)?;
         let schema = store.view().get::<Meta>(SCHEMA_KEY)?;
         let schema = schema.and_then(|bytes| decode_schema(&bytes));
         refuse_newer(path, schema)?;
@@ -156,39 +150,20 @@ impl Store {
         Ok(store)
     }
 
-    fn open_with(path: &Path, options: &Options, database: rocksdb::Options) -> Result<Self> {
-        let cache = options.cache();
-        let tuned = |(_, tuning): &tables::Entry| {
-            let mut family = tuning.column_family(&cache);
-            family.set_disable_auto_compactions(!options.auto_compaction);
-            family
-        };
-        let families: Vec<rocksdb::Options> = tables::ALL.iter().map(tuned).collect();
-        let descriptors = tables::ALL
-            .iter()
-            .zip(&families)
-            .map(|((name, _), family)| ColumnFamilyDescriptor::new(*name, family.clone()));
-        match Db::open_cf_descriptors(&database, path, descriptors) {
-            Ok(db) => {
-                Self::remove_unfinished_runs(path)?;
-                let path = path.to_owned();
-                // Recovery has written the content of the log to files.
-                let synced = AtomicU64::new(db.latest_sequence_number());
-                let writes = WriteState { synced, ..WriteState::default() };
-                Ok(Self {
-                    backend: Backend::Rocks {
-                        db,
-                        options: database,
-                        families,
-                        path,
-                        deep: Box::new(DeepReads::start(options.read_threads.into())),
-                    },
-                    writes,
-                })
-            }
-            Err(error) if is_lock_error(&error) => Err(Error::Locked(path.to_owned())),
-            Err(error) => Err(error.into()),
+    fn open_with(
+        path: &Path,
+        options: &Options,
+        database: rocksdb::Options,
+        layout: Layout,
+    ) -> Result<Self> {
+        let rocks = Rocks::open(path, options, database, layout, &[])?;
+        for directory in rocks.layout.directories().chain([path]) {
+            Self::remove_unfinished_runs(directory)?;
         }
+        // Recovery has written the content of the log to files.
+        let synced = AtomicU64::new(rocks.db.latest_sequence_number());
+        let writes = WriteState { synced, ..WriteState::default() };
+        Ok(Self { backend: Backend::Rocks(Box::new(rocks)), writes })
     }
 
     /// Removes a database with all its files. Does nothing if the directory is missing.
@@ -199,12 +174,14 @@ impl Store {
         if !path.exists() {
             return Ok(());
         }
+        let layout = Record::read(path)?.map(|record| record.layout).unwrap_or_default();
         // RocksDB takes the lock first, which a plain removal of the directory would not do.
         match Db::destroy(&rocksdb::Options::default(), path) {
             Err(error) if is_lock_error(&error) => return Err(Error::Locked(path.to_owned())),
             Err(error) => return Err(error.into()),
             Ok(()) => {}
         }
+        layout.clear();
         match std::fs::remove_dir_all(path) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
                 Err(Error::Io { context: "remove", path: path.to_owned(), source })
@@ -213,20 +190,26 @@ impl Store {
         }
     }
 
-    /// Copies the database into a directory that does not exist. Files that never change are shared by
-    /// hard links if both are on one volume. Does nothing for a database in memory.
+    /// Copies the database into a directory that does not exist, which gets all files of it. Files that
+    /// never change are shared by hard links if both are on one volume. Does nothing for a database in
+    /// memory.
     ///
     /// # Errors
-    /// [`Error::Database`], also if the directory exists.
+    /// [`Error::Database`] or [`Error::Io`], also if the directory exists.
     pub fn copy_to(&self, path: &Path) -> Result<()> {
-        let Backend::Rocks { db, .. } = &self.backend else { return Ok(()) };
-        Ok(Checkpoint::new(db)?.create_checkpoint(path)?)
+        let Backend::Rocks(rocks) = &self.backend else { return Ok(()) };
+        if rocks.layout.directories().next().is_some() {
+            // Writes without the log have to be in files.
+            self.flush()?;
+            return copy(rocks, path);
+        }
+        Ok(Checkpoint::new(&rocks.db)?.create_checkpoint(path)?)
     }
 
     /// Returns the directory of the database; `None` if it is in memory.
     pub fn path(&self) -> Option<&Path> {
         match &self.backend {
-            Backend::Rocks { path, .. } => Some(path),
+            Backend::Rocks(rocks) => Some(&rocks.path),
             Backend::Memory(_) => None,
         }
     }
@@ -259,7 +242,8 @@ impl Store {
     /// [`Error::Database`].
     pub fn write(&self, batch: Batch<'_>, durability: Durability) -> Result<()> {
         match (&self.backend, batch.into_writes()) {
-            (Backend::Rocks { db, .. }, Writes::Rocks(writes)) => {
+            (Backend::Rocks(rocks), Writes::Rocks(writes)) => {
+                let db = &rocks.db;
                 let (before, bytes) = (db.latest_sequence_number(), writes.size_in_bytes());
                 let mut options = WriteOptions::default();
                 match durability {
@@ -306,7 +290,7 @@ impl Store {
     /// # Errors
     /// [`Error::Database`].
     pub fn probe(&self) -> Result<()> {
-        let Backend::Rocks { db, .. } = &self.backend else { return Ok(()) };
+        let Backend::Rocks(rocks) = &self.backend else { return Ok(()) };
         let bytes = self.writes.failing_bytes.load(Relaxed);
         if bytes == 0 {
             return Ok(());
@@ -315,8 +299,8 @@ impl Store {
         writes.put_log_data(vec![0; bytes.min(PROBE_BYTES_MAX)]);
         // The batch repeats an existing record: a batch of log data alone might not be written.
         let schema = SCHEMA_VERSION.to_be_bytes();
-        writes.put_cf(family_of::<Meta>(db), SCHEMA_KEY.as_bytes(), schema);
-        let written = db.write_opt(writes, &WriteOptions::default());
+        writes.put_cf(rocks.handle_at::<Meta>(0), SCHEMA_KEY.as_bytes(), schema);
+        let written = rocks.db.write_opt(writes, &WriteOptions::default());
         self.note_write(written.is_ok(), bytes);
         Ok(written?)
     }
@@ -324,7 +308,7 @@ impl Store {
     /// Returns RocksDB's number of the last write; `None` in memory.
     pub fn sequence(&self) -> Option<u64> {
         match &self.backend {
-            Backend::Rocks { db, .. } => Some(db.latest_sequence_number()),
+            Backend::Rocks(rocks) => Some(rocks.db.latest_sequence_number()),
             Backend::Memory(_) => None,
         }
     }
@@ -339,9 +323,9 @@ impl Store {
     /// # Errors
     /// [`Error::Database`].
     pub fn sync(&self) -> Result<()> {
-        let Backend::Rocks { db, .. } = &self.backend else { return Ok(()) };
-        let before = db.latest_sequence_number();
-        db.flush_wal(true)?;
+        let Backend::Rocks(rocks) = &self.backend else { return Ok(()) };
+        let before = rocks.db.latest_sequence_number();
+        rocks.db.flush_wal(true)?;
         self.writes.synced.fetch_max(before, Relaxed);
         Ok(())
     }
@@ -352,28 +336,17 @@ impl Store {
     /// # Errors
     /// [`Error::Database`].
     pub fn flush(&self) -> Result<()> {
-        let Backend::Rocks { db, .. } = &self.backend else { return Ok(()) };
-        let families: Vec<_> = tables::ALL.iter().map(|(name, _)| family(db, name)).collect();
+        let Backend::Rocks(rocks) = &self.backend else { return Ok(()) };
+        let tables = 0..tables::ALL.len();
+        let families = tables.flat_map(|table| rocks.families_at(table));
+        let families: Vec<_> = families.map(|family| rocks.handle(family)).collect();
         let mut options = FlushOptions::default();
         options.set_wait(true);
-        Ok(db.flush_cfs_opt(&families, &options)?)
+        Ok(rocks.db.flush_cfs_opt(&families, &options)?)
     }
 }
 
-pub(crate) fn family_of<T: Table>(db: &Db) -> &ColumnFamily {
-    family(db, T::NAME)
-}
-
-pub(crate) fn family<'a>(db: &'a Db, name: &str) -> &'a ColumnFamily {
-    db.cf_handle(name).expect("every table is opened with the database")
-}
-
-fn is_lock_error(error: &rocksdb::Error) -> bool {
-    let text = error.as_ref();
-    text.contains("lock file") || text.contains("lock hold by current process")
-}
-
-fn holds_anything(path: &Path) -> Result<bool> {
+pub(crate) fn holds_anything(path: &Path) -> Result<bool> {
     match std::fs::read_dir(path) {
         Ok(mut entries) => Ok(entries.next().is_some()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),

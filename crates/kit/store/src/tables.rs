@@ -72,11 +72,11 @@ bytes_table!(
 );
 bytes_table!(
     /// RLP of the account trie's nodes by path, one nibble per byte.
-    AccountTrie, "account_trie", Tuning::TRIE, &'a [u8], |key, out| out.extend_from_slice(key)
+    AccountTrie, "account_trie", Tuning::ACCOUNT_TRIE, &'a [u8], |key, out| out.extend_from_slice(key)
 );
 bytes_table!(
     /// RLP of the storage tries' nodes by hashed address and path, one nibble per byte.
-    StorageTrie, "storage_trie", Tuning::TRIE, (B256, &'a [u8]), |key, out| {
+    StorageTrie, "storage_trie", Tuning::STORAGE_TRIE, (B256, &'a [u8]), |key, out| {
         out.extend_from_slice(key.0.as_slice());
         out.extend_from_slice(key.1)
     }

@@ -1,10 +1,6 @@
 //! Size and health of the database, as RocksDB counts them.
 
-use crate::{
-    Result, Store,
-    store::{Backend, Db, family},
-    tables,
-};
+use crate::{Result, Store, rocks::Rocks, store::Backend, tables};
 use rocksdb::{properties, statistics::Ticker};
 use std::{ffi::CStr, io, time::Duration};
 
@@ -58,15 +54,19 @@ pub struct Blocks {
 }
 
 impl Store {
-    /// Returns the bytes that the volume has left for this process; `None` for a store in memory.
-    /// Asks the file system, which may block.
+    /// Returns the bytes that the fullest of its volumes has left for this process; `None` for a store in
+    /// memory. Asks the file system, which may block.
     ///
     /// # Errors
     /// Error of the operating system.
     pub fn free_bytes(&self) -> io::Result<Option<u64>> {
-        let Backend::Rocks { db, .. } = &self.backend else { return Ok(None) };
-        let volume = rustix::fs::statvfs(db.path())?;
-        Ok(Some(volume.f_bavail.saturating_mul(volume.f_frsize)))
+        let Backend::Rocks(rocks) = &self.backend else { return Ok(None) };
+        let mut least = u64::MAX;
+        for directory in rocks.layout.directories().chain([&*rocks.path]) {
+            let volume = rustix::fs::statvfs(directory)?;
+            least = least.min(volume.f_bavail.saturating_mul(volume.f_frsize));
+        }
+        Ok(Some(least))
     }
 
     /// Returns the current usage of the database; `None` for a store in memory. Takes short locks
@@ -75,12 +75,13 @@ impl Store {
     /// # Errors
     /// [`Error::Database`](crate::Error::Database).
     pub fn usage(&self) -> Result<Option<Usage>> {
-        let Backend::Rocks { db, options, deep, .. } = &self.backend else { return Ok(None) };
+        let Backend::Rocks(rocks) = &self.backend else { return Ok(None) };
+        let Rocks { db, options, deep, .. } = &**rocks;
         let whole = |property| Ok::<_, crate::Error>(db.property_int_value(property)?.unwrap_or(0));
         let count = |ticker| options.get_ticker_count(ticker);
         let mut usage = Usage {
             // All tables share one cache, so any of them can be asked.
-            cache_bytes: of_table(db, tables::ALL[0].0, properties::BLOCK_CACHE_USAGE)?,
+            cache_bytes: of_table(rocks, 0, properties::BLOCK_CACHE_USAGE)?,
             cache_hits: Blocks {
                 data: count(Ticker::BlockCacheDataHit),
                 index: count(Ticker::BlockCacheIndexHit),
@@ -102,18 +103,24 @@ impl Store {
             deep_keys: deep.keys(),
             ..Usage::default()
         };
-        for (table, _) in tables::ALL {
-            let sorted = of_table(db, table, properties::TOTAL_SST_FILES_SIZE)?;
-            let blobs = of_table(db, table, BLOB_FILES_SIZE)?;
-            usage.file_bytes.push((table, sorted + blobs));
-            usage.memtable_bytes += of_table(db, table, properties::CUR_SIZE_ALL_MEM_TABLES)?;
+        for (table, (name, _)) in tables::ALL.iter().enumerate() {
+            let sorted = of_table(rocks, table, properties::TOTAL_SST_FILES_SIZE)?;
+            let blobs = of_table(rocks, table, BLOB_FILES_SIZE)?;
+            usage.file_bytes.push((name, sorted + blobs));
+            usage.memtable_bytes += of_table(rocks, table, properties::CUR_SIZE_ALL_MEM_TABLES)?;
             usage.compaction_pending_bytes +=
-                of_table(db, table, properties::ESTIMATE_PENDING_COMPACTION_BYTES)?;
+                of_table(rocks, table, properties::ESTIMATE_PENDING_COMPACTION_BYTES)?;
         }
         Ok(Some(usage))
     }
 }
 
-fn of_table(db: &Db, table: &str, property: &CStr) -> Result<u64> {
-    Ok(db.property_int_value_cf(family(db, table), property)?.unwrap_or(0))
+/// Returns a property of a table by its place in [`tables::ALL`]: the sum over its column families.
+pub(crate) fn of_table(rocks: &Rocks, table: usize, property: &CStr) -> Result<u64> {
+    let mut sum = 0;
+    for family in rocks.families_at(table) {
+        let value = rocks.db.property_int_value_cf(rocks.handle(family), property)?;
+        sum += value.unwrap_or(0);
+    }
+    Ok(sum)
 }

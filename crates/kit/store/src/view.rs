@@ -1,11 +1,11 @@
 use crate::{
     Error, Result, Store, Table,
-    deep::DeepReads,
     memory::{Memory, MemoryCursor, Tables},
-    store::{Backend, Db, family_of},
+    rocks::{Db, Rocks},
+    store::Backend,
 };
 use rocksdb::{DBRawIteratorWithThreadMode, ReadOptions, SnapshotWithThreadMode};
-use std::{marker::PhantomData, sync::Arc};
+use std::{marker::PhantomData, ops::RangeInclusive, sync::Arc};
 
 /// Read access to a store: the latest state, or one consistent state if it is a snapshot.
 pub struct View<'a> {
@@ -19,8 +19,7 @@ enum Source<'a> {
 }
 
 struct RocksView<'a> {
-    db: &'a Db,
-    deep: &'a DeepReads,
+    rocks: &'a Rocks,
     options: ReadOptions,
     /// Whether what is read stays in the block cache.
     is_cached: bool,
@@ -41,9 +40,9 @@ impl std::fmt::Debug for View<'_> {
 impl<'a> View<'a> {
     pub(crate) fn latest(store: &'a Store) -> Self {
         let source = match &store.backend {
-            Backend::Rocks { db, deep, .. } => {
+            Backend::Rocks(rocks) => {
                 let options = ReadOptions::default();
-                Source::Rocks(RocksView { db, deep, options, is_cached: true, snapshot: None })
+                Source::Rocks(RocksView { rocks, options, is_cached: true, snapshot: None })
             }
             Backend::Memory(memory) => Source::Memory(memory),
         };
@@ -52,13 +51,13 @@ impl<'a> View<'a> {
 
     pub(crate) fn snapshot(store: &'a Store, is_cached: bool) -> Self {
         let source = match &store.backend {
-            Backend::Rocks { db, deep, .. } => {
-                let snapshot = db.snapshot();
+            Backend::Rocks(rocks) => {
+                let snapshot = rocks.db.snapshot();
                 let mut options = ReadOptions::default();
                 options.set_snapshot(&snapshot);
                 options.fill_cache(is_cached);
                 let snapshot = Some(snapshot);
-                Source::Rocks(RocksView { db, deep, options, is_cached, snapshot })
+                Source::Rocks(RocksView { rocks, options, is_cached, snapshot })
             }
             Backend::Memory(memory) => Source::MemorySnapshot(memory.snapshot()),
         };
@@ -114,7 +113,14 @@ impl<'a> View<'a> {
     /// prefix means all. Writes after this call are not seen.
     pub fn cursor<T: Table>(&self, prefix: &[u8]) -> Cursor<'_, T> {
         self.cursor_over(
-            |view| view.cursor::<T>(rocksdb::PrefixRange(prefix)),
+            |view| {
+                let span = match prefix.is_empty() {
+                    true => view.rocks.span::<T>(prefix, None),
+                    // All keys of a prefix are of one shard.
+                    false => view.rocks.span::<T>(prefix, Some(prefix)),
+                };
+                view.cursor::<T>(span, rocksdb::PrefixRange(prefix))
+            },
             |tables| MemoryCursor::with_prefix::<T>(tables, prefix),
         )
     }
@@ -123,9 +129,12 @@ impl<'a> View<'a> {
     /// `None`), in key order. Writes after this call are not seen.
     pub fn range<T: Table>(&self, start: &[u8], end: Option<&[u8]>) -> Cursor<'_, T> {
         self.cursor_over(
-            |view| match end {
-                Some(end) => view.cursor::<T>(start..end),
-                None => view.cursor::<T>(start..),
+            |view| {
+                let span = view.rocks.span::<T>(start, end);
+                match end {
+                    Some(end) => view.cursor::<T>(span, start..end),
+                    None => view.cursor::<T>(span, start..),
+                }
             },
             |tables| MemoryCursor::new::<T>(tables, start, end),
         )
@@ -143,7 +152,7 @@ impl<'a> View<'a> {
 
     fn cursor_over<'v, T: Table>(
         &'v self,
-        rocks: impl FnOnce(&'v RocksView<'a>) -> DBRawIteratorWithThreadMode<'v, Db>,
+        rocks: impl FnOnce(&'v RocksView<'a>) -> RocksCursor<'v>,
         memory: impl FnOnce(&Tables) -> MemoryCursor,
     ) -> Cursor<'v, T> {
         let place = match &self.source {
@@ -157,44 +166,107 @@ impl<'a> View<'a> {
 
 impl RocksView<'_> {
     fn get<T: Table>(&self, key: &[u8]) -> Result<Option<T::Read>> {
-        match self.db.get_pinned_cf_opt(family_of::<T>(self.db), key, &self.options)? {
+        let family = self.rocks.handle_of::<T>(key);
+        match self.rocks.db.get_pinned_cf_opt(family, key, &self.options)? {
             Some(value) => decode::<T>(key, &value).map(Some),
             None => Ok(None),
         }
     }
 
     fn multi_get<T: Table>(&self, keys: &[&[u8]]) -> Result<Vec<Option<T::Read>>> {
-        let family = family_of::<T>(self.db);
-        self.deep.read(keys, |keys| {
-            let some = keys.iter().copied();
-            let values = self.db.batched_multi_get_cf_opt(family, some, false, &self.options);
-            keys.iter()
-                .zip(values)
-                .map(|(key, value)| match value? {
-                    Some(value) => decode::<T>(key, &value).map(Some),
-                    None => Ok(None),
-                })
-                .collect()
+        let parts = self.rocks.families::<T>().len();
+        self.rocks.deep.read(keys, |keys| match parts {
+            1 => self.multi_get_at::<T>(0, keys),
+            _ => self.multi_get_over::<T>(parts, keys),
         })
     }
 
+    /// Returns the values of keys of one column family.
+    fn multi_get_at<T: Table>(
+        &self,
+        position: usize,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<T::Read>>> {
+        let family = self.rocks.handle_at::<T>(position);
+        let some = keys.iter().copied();
+        let values = self.rocks.db.batched_multi_get_cf_opt(family, some, false, &self.options);
+        keys.iter()
+            .zip(values)
+            .map(|(key, value)| match value? {
+                Some(value) => decode::<T>(key, &value).map(Some),
+                None => Ok(None),
+            })
+            .collect()
+    }
+
+    /// Returns the values of keys of several column families, with one call for each.
+    fn multi_get_over<T: Table>(
+        &self,
+        parts: usize,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<T::Read>>> {
+        let mut places: Vec<Vec<usize>> = vec![Vec::new(); parts];
+        for (place, key) in keys.iter().enumerate() {
+            places[self.rocks.position::<T>(key)].push(place);
+        }
+        let mut values: Vec<Option<T::Read>> = keys.iter().map(|_| None).collect();
+        for (position, places) in places.iter().enumerate().filter(|(_, places)| !places.is_empty())
+        {
+            let own: Vec<&[u8]> = places.iter().map(|place| keys[*place]).collect();
+            for (place, value) in places.iter().zip(self.multi_get_at::<T>(position, &own)?) {
+                values[*place] = value;
+            }
+        }
+        Ok(values)
+    }
+
+    /// Returns a cursor at the first record within bounds, over the column families at these positions.
     fn cursor<T: Table>(
         &self,
+        span: RangeInclusive<usize>,
         bounds: impl rocksdb::IterateBounds,
-    ) -> DBRawIteratorWithThreadMode<'_, Db> {
-        let mut options = self.cursor_options();
-        options.set_iterate_range(bounds);
+    ) -> RocksCursor<'_> {
+        let (lower, upper) = bounds.into_bounds();
         // Passes from one prefix to the next in tables with filters by prefix.
-        options.set_total_order_seek(true);
-        let mut cursor = self.db.raw_iterator_cf_opt(family_of::<T>(self.db), options);
-        cursor.seek_to_first();
+        let mut cursor = self.cursor_over::<T>(span, |options| {
+            options.set_total_order_seek(true);
+            if let Some(lower) = &lower {
+                options.set_iterate_lower_bound(lower.clone());
+            }
+            if let Some(upper) = &upper {
+                options.set_iterate_upper_bound(upper.clone());
+            }
+        });
+        cursor.families[0].seek_to_first();
+        cursor.settle();
         cursor
     }
 
-    fn prefix_cursor<T: Table>(&self) -> DBRawIteratorWithThreadMode<'_, Db> {
-        let mut options = self.cursor_options();
-        options.set_prefix_same_as_start(true);
-        self.db.raw_iterator_cf_opt(family_of::<T>(self.db), options)
+    fn prefix_cursor<T: Table>(&self) -> RocksCursor<'_> {
+        let all = self.rocks.span::<T>(&[], None);
+        self.cursor_over::<T>(all, |options| options.set_prefix_same_as_start(true))
+    }
+
+    /// Returns a cursor that is at no record.
+    fn cursor_over<T: Table>(
+        &self,
+        span: RangeInclusive<usize>,
+        set: impl Fn(&mut ReadOptions),
+    ) -> RocksCursor<'_> {
+        let first = *span.start();
+        // The column families of one cursor have to show the same state.
+        let is_needed = span.end() > span.start() && self.snapshot.is_none();
+        let snapshot = is_needed.then(|| self.rocks.db.snapshot());
+        let family = |position| {
+            let mut options = self.cursor_options();
+            if let Some(snapshot) = &snapshot {
+                options.set_snapshot(snapshot);
+            }
+            set(&mut options);
+            self.rocks.db.raw_iterator_cf_opt(self.rocks.handle_at::<T>(position), options)
+        };
+        let families = span.map(family).collect();
+        RocksCursor { families, current: 0, first, rocks: self.rocks, _snapshot: snapshot }
     }
 
     fn cursor_options(&self) -> ReadOptions {
@@ -214,8 +286,55 @@ pub struct Cursor<'a, T: Table> {
 }
 
 enum Place<'a> {
-    Rocks(DBRawIteratorWithThreadMode<'a, Db>),
+    Rocks(RocksCursor<'a>),
     Memory(MemoryCursor),
+}
+
+/// Position in the column families of a table, one after the other.
+struct RocksCursor<'a> {
+    families: Vec<DBRawIteratorWithThreadMode<'a, Db>>,
+    /// Index of the one that the cursor is in.
+    current: usize,
+    /// Position of the first one among those of the table.
+    first: usize,
+    rocks: &'a Rocks,
+    /// State that all of them show. It ends after them.
+    _snapshot: Option<SnapshotWithThreadMode<'a, Db>>,
+}
+
+impl RocksCursor<'_> {
+    /// Passes on to the next record if there is none left in the current column family.
+    fn settle(&mut self) {
+        while !self.families[self.current].valid()
+            && self.current + 1 < self.families.len()
+            && self.families[self.current].status().is_ok()
+        {
+            self.current += 1;
+            self.families[self.current].seek_to_first();
+        }
+    }
+
+    fn entry(&self) -> Result<Option<(&[u8], &[u8])>> {
+        let item = self.families[self.current].item();
+        if item.is_none() {
+            self.families[self.current].status()?;
+        }
+        Ok(item)
+    }
+
+    fn advance(&mut self) {
+        if self.families[self.current].valid() {
+            self.families[self.current].next();
+            self.settle();
+        }
+    }
+
+    fn seek<T: Table>(&mut self, key: &[u8]) {
+        let position = self.rocks.position::<T>(key).saturating_sub(self.first);
+        self.current = position.min(self.families.len() - 1);
+        self.families[self.current].seek(key);
+        self.settle();
+    }
 }
 
 impl<T: Table> std::fmt::Debug for Cursor<'_, T> {
@@ -231,13 +350,7 @@ impl<T: Table> Cursor<'_, T> {
     /// [`Error::Database`] if reading stopped before the end.
     pub fn entry(&self) -> Result<Option<(&[u8], &[u8])>> {
         match &self.place {
-            Place::Rocks(cursor) => {
-                let item = cursor.item();
-                if item.is_none() {
-                    cursor.status()?;
-                }
-                Ok(item)
-            }
+            Place::Rocks(cursor) => cursor.entry(),
             Place::Memory(cursor) => Ok(cursor.entry()),
         }
     }
@@ -256,8 +369,7 @@ impl<T: Table> Cursor<'_, T> {
     /// Moves forward by one record.
     pub fn advance(&mut self) {
         match &mut self.place {
-            Place::Rocks(cursor) if cursor.valid() => cursor.next(),
-            Place::Rocks(_) => {}
+            Place::Rocks(cursor) => cursor.advance(),
             Place::Memory(cursor) => cursor.advance(),
         }
     }
@@ -265,7 +377,7 @@ impl<T: Table> Cursor<'_, T> {
     /// Moves to the first record of the range whose key is not below these bytes.
     pub fn seek(&mut self, key: &[u8]) {
         match &mut self.place {
-            Place::Rocks(cursor) => cursor.seek(key),
+            Place::Rocks(cursor) => cursor.seek::<T>(key),
             Place::Memory(cursor) => cursor.seek(key),
         }
     }

@@ -157,10 +157,20 @@ fn compare(stores: [&Store; 2], snapshots: &[[View<'_>; 2]], step: &Step) {
     }
 }
 
-fn run(steps: &[Step]) {
+/// Compares a database in memory with one whose state is spread over so many directories.
+fn run(steps: &[Step], directories: usize) {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { cache_bytes_max: 1 << 20, ..Options::default() };
-    let rocks = Store::create(&directory.path().join("db"), &options).unwrap();
+    let path = directory.path().join("db");
+    let mut rocks = Store::create(&path, &options).unwrap();
+    if directories > 0 {
+        drop(rocks);
+        let disk = |number: usize| directory.path().join(number.to_string());
+        let disks: Vec<_> = (0..directories).map(disk).collect();
+        Store::spread(&path, &disks, &mut |_, _| true).unwrap();
+        rocks = Store::open(&path, &options).unwrap();
+        assert_eq!(rocks.directories().len(), directories);
+    }
     let memory = Store::in_memory();
     let stores = [&rocks, &memory];
     let mut snapshots: Vec<[View<'_>; 2]> = Vec::new();
@@ -191,7 +201,20 @@ proptest! {
 
     #[test]
     fn random_operations_lead_to_the_same_answers(steps in prop::collection::vec(step(), 1..80)) {
-        run(&steps);
+        run(&steps, 0);
+    }
+}
+
+proptest! {
+    // Each directory has four column families, which take time to make.
+    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_operations_over_directories_lead_to_the_same_answers(
+        steps in prop::collection::vec(step(), 1..80),
+        directories in 2..=5usize,
+    ) {
+        run(&steps, directories);
     }
 }
 

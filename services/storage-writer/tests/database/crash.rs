@@ -12,7 +12,7 @@ use tandem_primitives::{B256, BlockId};
 use tandem_proto::storage::{
     BaseReads, BlockReads, BlockRef, BlockWrites, Forkchoice, TrieStorage, WriteLease,
 };
-use tandem_storage_writer::{Config, Deps, StorageWriter, verify};
+use tandem_storage_writer::{Config, Deps, StorageWriter, spread_state, verify};
 
 const DATADIR: &str = "TANDEM_TEST_CRASH_DATADIR";
 
@@ -78,12 +78,28 @@ fn genesis_world() -> (BlockId, World) {
 fn a_killed_process_loses_no_acknowledged_block() {
     let directory = tempfile::tempdir().unwrap();
     new_chain(directory.path());
+    kill_repeatedly(directory.path(), 10);
+}
+
+/// Parts of one block are in files of several directories, which one log repairs.
+#[test]
+fn a_killed_process_whose_state_is_spread_loses_no_acknowledged_block() {
+    let directory = tempfile::tempdir().unwrap();
+    new_chain(directory.path());
+    let disks = [1, 2, 3].map(|number| directory.path().join(format!("disk-{number}")));
+    spread_state(directory.path(), &disks, |_, _| ()).unwrap();
+    kill_repeatedly(directory.path(), 10);
+    spread_state(directory.path(), &[], |_, _| ()).unwrap();
+    kill_repeatedly(directory.path(), 1);
+}
+
+fn kill_repeatedly(directory: &Path, rounds: u32) {
     let mut random = Random(42);
     let mut parents = HashMap::new();
-    for round in 0..10 {
+    for round in 0..rounds {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["crash::child", "--exact", "--nocapture"])
-            .env(DATADIR, directory.path())
+            .env(DATADIR, directory)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -93,9 +109,9 @@ fn a_killed_process_loses_no_acknowledged_block() {
         child.kill().unwrap();
         child.wait().unwrap();
         let lines: Vec<String> = reader.join().unwrap().into_iter().map_while(Result::ok).collect();
-        let report = verify(directory.path()).unwrap();
+        let report = verify(directory).unwrap();
         assert_eq!(report.first_difference, None, "round {round}");
-        let config = Config::with_small_limits(directory.path());
+        let config = Config::with_small_limits(directory);
         let writer = StorageWriter::start(config.clone(), Deps::default()).unwrap();
         let mut last_head = None;
         let mut blocks = Vec::new();

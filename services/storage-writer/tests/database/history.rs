@@ -11,7 +11,7 @@ use tandem_primitives::{Account, AccountUpdate, B256, BlockId, SlotUpdate, State
 use tandem_proto::storage::{
     BaseReads, BlockWrites, Epoch, Forkchoice, HistoryReads, ReadState, WriteLease,
 };
-use tandem_storage_writer::{Config, Deps, StorageWriter, compact_tables, table_shapes};
+use tandem_storage_writer::{Config, Deps, StorageWriter, compact_tables, database_files};
 
 /// Chain without branches.
 struct Growing {
@@ -73,7 +73,7 @@ fn open(datadir: &Path, history_blocks: u64) -> (Arc<StorageWriter>, Epoch) {
 
 /// Returns the number of records of history in a closed database.
 fn records(datadir: &Path) -> u64 {
-    let shapes = table_shapes(datadir).unwrap();
+    let shapes = database_files(datadir).unwrap().tables;
     let of = |table: &str| {
         shapes.iter().find(|shape| shape.table == table).map_or(0, |shape| shape.keys_estimate)
     };

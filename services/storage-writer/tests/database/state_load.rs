@@ -5,8 +5,8 @@ use std::path::Path;
 use tandem_primitives::{Bytes, Shard, U256, keccak256};
 use tandem_proto::storage::{BaseReads, ReadState};
 use tandem_storage_writer::{
-    Config, Deps, Error, StateLoad, StorageWriter, compact_tables, copy_database, init, load_plan,
-    table_names, table_shapes, verify,
+    Config, Deps, Error, StateLoad, StorageWriter, compact_tables, copy_database, database_files,
+    init, load_plan, table_names, verify,
 };
 
 /// The state of the genesis, and its file without `alloc`.
@@ -143,7 +143,7 @@ fn keys_out_of_order_slots_of_nobody_and_a_faulty_genesis_are_refused() {
 }
 
 fn bytes_of(datadir: &Path) -> u64 {
-    table_shapes(datadir).unwrap().iter().map(|shape| shape.file_bytes()).sum()
+    database_files(datadir).unwrap().tables.iter().map(|shape| shape.file_bytes()).sum()
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_stopped_database_is_looked_at_compacted_and_copied_and_one_in_use_is_not() 
     let mut done = Vec::new();
     compact_tables(&datadir, &tables, |_, _| {}, |table, _| done.push(table.to_owned())).unwrap();
     assert_eq!(done, tables);
-    assert!(table_shapes(&datadir).unwrap().iter().all(|shape| shape.sorted_runs() <= 1));
+    assert!(database_files(&datadir).unwrap().tables.iter().all(|shape| shape.sorted_runs() <= 1));
     assert!(verify(&datadir).unwrap().is_clean());
     let unknown = ["slots".to_owned(), "none".to_owned()];
     let refused = compact_tables(&datadir, &unknown, |_, _| panic!("begun"), |_, _| {});
@@ -167,10 +167,10 @@ fn a_stopped_database_is_looked_at_compacted_and_copied_and_one_in_use_is_not() 
     assert!(verify(&copy).unwrap().is_clean());
     let writer = StorageWriter::start(Config::new(&copy), Deps::default()).unwrap();
     assert_eq!(writer.checkpoint().unwrap().genesis, genesis);
-    assert!(table_shapes(&copy).unwrap_err().is_in_use());
+    assert!(database_files(&copy).unwrap_err().is_in_use());
     assert!(compact_tables(&copy, &tables, |_, _| {}, |_, _| {}).unwrap_err().is_in_use());
     let other = directory.path().join("c");
     assert!(copy_database(&copy, &other).unwrap_err().is_in_use());
-    let missing = table_shapes(&directory.path().join("d")).unwrap_err().to_string();
+    let missing = database_files(&directory.path().join("d")).unwrap_err().to_string();
     assert!(missing.contains("tandem init"), "{missing}");
 }

@@ -1,4 +1,4 @@
-//! Memory limit of a process and its page cache, by a control group of version 2 or 1.
+//! Limits of a process by a control group of version 2 or 1: memory with the page cache, or reads of disks.
 
 use anyhow::Context as _;
 use std::{
@@ -13,24 +13,48 @@ const VERSIONS: [(&str, &str, &str, &str); 2] = [
     ("/sys/fs/cgroup", "memory.max", "memory.peak", "cgroup v2"),
 ];
 
-/// A control group with a memory limit, which is gone with this value.
-pub struct MemoryLimit {
+/// A control group with a limit, which is gone with this value.
+pub struct Group {
     folder: PathBuf,
+    /// File with the most memory that was used.
     peak: &'static str,
 }
 
-impl MemoryLimit {
+impl Group {
     /// Makes a group with a limit in bytes. Pages of files that its processes read count too.
     ///
     /// # Errors
     /// If this machine does not let us: it takes root, and the memory controller.
-    pub fn new(bytes: u64) -> anyhow::Result<Self> {
+    pub fn with_memory(bytes: u64) -> anyhow::Result<Self> {
         let (root, limit, peak, _) = Self::version().context("no memory controller of cgroups")?;
-        let folder = Path::new(root).join(format!("tandem-figures-{}", id()));
-        fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
-        let group = Self { folder, peak };
+        let group = Self::make(root, peak)?;
         fs::write(group.folder.join(limit), bytes.to_string()).context("set the memory limit")?;
         Ok(group)
+    }
+
+    /// Makes a group whose processes read each of these devices, such as `7:0`, so many times a second.
+    ///
+    /// # Errors
+    /// As for [`Self::with_memory`], with the controller of block devices.
+    pub fn with_reads(devices: &[String], reads: u64) -> anyhow::Result<Self> {
+        let first = Path::new("/sys/fs/cgroup/blkio");
+        let is_first = first.join("blkio.throttle.read_iops_device").is_file();
+        let root = if is_first { first } else { Path::new("/sys/fs/cgroup") };
+        let group = Self::make(root, "memory.peak")?;
+        for device in devices {
+            let (file, line) = match is_first {
+                true => ("blkio.throttle.read_iops_device", format!("{device} {reads}")),
+                false => ("io.max", format!("{device} riops={reads}")),
+            };
+            fs::write(group.folder.join(file), line).context("set the limit of reads")?;
+        }
+        Ok(group)
+    }
+
+    fn make(root: impl AsRef<Path>, peak: &'static str) -> anyhow::Result<Self> {
+        let folder = root.as_ref().join(format!("tandem-figures-{}", id()));
+        fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
+        Ok(Self { folder, peak })
     }
 
     fn version() -> Option<(&'static str, &'static str, &'static str, &'static str)> {
@@ -42,7 +66,7 @@ impl MemoryLimit {
         VERSIONS.into_iter().find(|(root, limit, ..)| has_memory(root, limit))
     }
 
-    /// Returns how a limit is set on this machine.
+    /// Returns how a memory limit is set on this machine.
     pub fn kind() -> &'static str {
         Self::version().map_or("no control group", |(.., name)| name)
     }
@@ -65,7 +89,7 @@ impl MemoryLimit {
     }
 }
 
-impl Drop for MemoryLimit {
+impl Drop for Group {
     fn drop(&mut self) {
         // It fails only while a process of the group is left.
         let _ = fs::remove_dir(&self.folder);

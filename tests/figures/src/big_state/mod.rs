@@ -1,6 +1,7 @@
 //! A state larger than memory: payloads on it in little memory, reads of the disk for each key, and bytes
 //! on the disk (docs/big-state.md).
 
+mod disks;
 mod limit;
 pub mod run;
 
@@ -9,7 +10,8 @@ use crate::{
     figure::{Figure, Limit, Report},
 };
 use anyhow::Context as _;
-use limit::MemoryLimit;
+use disks::Disk;
+use limit::Group;
 use run::{KINDS, Replay, Replayed, Tandem};
 use serde_json::Value;
 use std::{
@@ -30,6 +32,19 @@ const READS_PER_WRITE: f64 = 3.0;
 const ROUNDS_MAX: f64 = 6.0;
 /// Largest share of geth's bytes for the same state.
 const GETH_SHARE: f64 = 0.7;
+/// Smallest gain of newPayload by a second disk.
+const DISKS_GAIN: f64 = 1.5;
+/// Disks that the state is spread over, and reads a second that each of them answers.
+const DISKS: [usize; 3] = [1, 2, 4];
+const DISK_READS: u64 = 2_000;
+/// Bytes of each disk. A file takes room only for what is written to it.
+const DISK_BYTES: u64 = 16 << 30;
+/// Settings for it: all nodes have the same files, and memory keeps few of them.
+const DISK_CONFIG: &str = "\
+[storage_writer.store]
+direct_reads = true
+cache_bytes_max = 33554432
+";
 /// Accounts of the small state, and of the one that geth has too.
 const SMALL_ACCOUNTS: u64 = 20_000;
 const SLOTS_PER_ACCOUNT: u64 = 10;
@@ -74,12 +89,13 @@ pub fn measure(setting: &Setting, options: &Options, report: &mut Report) {
         plan.accounts,
         plan.slots,
         plan.seed,
-        MemoryLimit::kind()
+        Group::kind()
     ));
     report.measure("bytes on the disk", || made.bytes(&made.big));
     report.measure("bytes on the disk / geth's", || made.beside_geth());
     report.measure("reads of blocks of files", || made.reads());
     report.measure("newPayload on the big state / on a small one", || made.payloads(mib));
+    report.measure("newPayload, state on one disk / on several", || made.disks());
 }
 
 /// Size of a state.
@@ -194,7 +210,7 @@ impl<'s> Work<'s> {
         let slots = SMALL_ACCOUNTS * SLOTS_PER_ACCOUNT;
         let plan = Plan { accounts: SMALL_ACCOUNTS, slots, seed: self.plan.seed };
         self.tandem.state(&small, plan, None)?;
-        let limit = MemoryLimit::new(mib << 20)?;
+        let limit = Group::with_memory(mib << 20)?;
         let run = |datadir: &Path, name: &str, limit| {
             let corpus = self.folder.path().join(name);
             let workload = [("--blocks", blocks)];
@@ -226,6 +242,41 @@ impl<'s> Work<'s> {
             Figure::new("memory of the node, MiB", peak, Limit::AtMost(mib as f64))
                 .note("with its page cache"),
         ])
+    }
+
+    /// Compares the times of payloads on the state on one disk with those on several, each of which answers
+    /// few reads a second. The log is on the machine's own disk.
+    fn disks(&self) -> anyhow::Result<Vec<Figure>> {
+        let blocks = if self.setting.quick { 10 } else { 30 };
+        let corpus = self.folder.path().join("on-disks");
+        let workload = [("--reads", 10), ("--writes", 5), ("--balances", 5), ("--blocks", blocks)];
+        self.tandem.payloads(&self.big, &corpus, self.plan.seed, &workload)?;
+        let config = self.folder.path().join("disks.toml");
+        fs::write(&config, DISK_CONFIG)?;
+        let most = DISKS.into_iter().max().unwrap_or(0);
+        let disk = |number| Disk::new(self.folder.path(), number, DISK_BYTES);
+        let disks = (0..most).map(disk).collect::<anyhow::Result<Vec<_>>>()?;
+        let devices = disks.iter().map(Disk::numbers).collect::<anyhow::Result<Vec<_>>>()?;
+        let limit = Group::with_reads(&devices, DISK_READS)?;
+        let mut figures = Vec::new();
+        let mut alone = None;
+        for count in DISKS {
+            let folders = disks.iter().take(count).map(Disk::empty_folder);
+            let directories = folders.collect::<anyhow::Result<Vec<_>>>()?;
+            let replay = Replay::of(&self.tandem, &self.big, &corpus);
+            let (limit, config) = (Some(&limit), Some(&*config));
+            let p50 = Replay { limit, config, directories: &directories, ..replay }.run()?.p50;
+            let Some(alone) = alone else {
+                alone = Some(p50);
+                continue;
+            };
+            let name = format!("newPayload p50, state on one disk / on {count}");
+            let limit = if count == 2 { Limit::AtLeast(DISKS_GAIN) } else { Limit::None };
+            let note =
+                format!("{alone:.0} and {p50:.0} ms; a disk answers {DISK_READS} reads a second");
+            figures.push(Figure::new(name, alone / p50, limit).note(note));
+        }
+        Ok(figures)
     }
 }
 

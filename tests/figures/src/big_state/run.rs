@@ -1,6 +1,6 @@
 //! Runs of `tandem`: states, payloads, and a node that replays them.
 
-use super::{Plan, limit::MemoryLimit};
+use super::{Plan, limit::Group};
 use crate::client::{self, series};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
@@ -126,8 +126,10 @@ pub struct Replay<'a> {
     pub tandem: &'a Tandem,
     pub datadir: &'a Path,
     pub corpus: &'a Path,
-    /// Memory that the node may use.
-    pub limit: Option<&'a MemoryLimit>,
+    /// Limits of the node.
+    pub limit: Option<&'a Group>,
+    /// Directories over which the state is spread.
+    pub directories: &'a [PathBuf],
     /// Settings of the node.
     pub config: Option<&'a Path>,
     /// Work beside it.
@@ -137,7 +139,7 @@ pub struct Replay<'a> {
 impl<'a> Replay<'a> {
     /// Returns a replay with nothing beside it.
     pub fn of(tandem: &'a Tandem, datadir: &'a Path, corpus: &'a Path) -> Self {
-        Self { tandem, datadir, corpus, limit: None, config: None, beside: None }
+        Self { tandem, datadir, corpus, limit: None, directories: &[], config: None, beside: None }
     }
 
     /// Runs it.
@@ -145,13 +147,21 @@ impl<'a> Replay<'a> {
     /// # Errors
     /// If the node does not start, an answer is not VALID, or the work beside it fails.
     pub fn run(self) -> anyhow::Result<Replayed> {
-        let Self { tandem, datadir, corpus, limit, config, beside: work } = self;
+        let Self { tandem, datadir, corpus, limit, directories, config, beside: work } = self;
         let beside = corpus.parent().context("the corpus has no folder")?;
         let folder = tempfile::Builder::new().prefix("node-").tempdir_in(beside)?;
         let data = folder.path().join("data");
         let mut copy = Command::new(&tandem.0);
         copy.args(["db", "copy", "--datadir"]).arg(datadir).arg("--to").arg(&data);
         tandem.answer(&mut copy)?;
+        if !directories.is_empty() {
+            let mut spread = Command::new(&tandem.0);
+            spread.args(["db", "spread", "--datadir"]).arg(&data);
+            for directory in directories {
+                spread.arg("--directory").arg(directory);
+            }
+            tandem.answer(&mut spread)?;
+        }
         if limit.is_some() {
             forget_pages(&data)?;
         }
