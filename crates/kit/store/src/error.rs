@@ -40,6 +40,14 @@ pub enum Error {
         /// Fault that was found.
         reason: String,
     },
+    /// The state cannot be spread over directories as it was asked for.
+    #[error("the state of {path} cannot be spread: {reason}")]
+    Spread {
+        /// Folder of the database.
+        path: PathBuf,
+        /// Fault that was found.
+        reason: String,
+    },
     /// The state was being spread over directories, or gathered, when the process ended.
     #[error(
         "the database in {0} is half spread or half gathered: run the same `tandem db spread` again"

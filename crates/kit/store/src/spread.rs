@@ -41,7 +41,7 @@ impl Store {
     /// The disks need room for the largest table twice.
     ///
     /// # Errors
-    /// [`Error::Foreign`] if a directory is not empty, or the state is spread over others; the errors of
+    /// [`Error::Spread`] if a directory is not empty, or the state is spread over others; the errors of
     /// [`Store::open`]; [`Error::HalfSpread`] if `report` said no.
     pub fn spread(
         path: &Path,
@@ -121,20 +121,20 @@ impl Plan {
             Record { change: Some(change), layout: source.clone() }.write(path)?;
             return Ok(Some(Self { change, source, target: Layout::default() }));
         }
-        let target = Layout::over(&made(directories)?);
+        let target = Layout::over(&made(path, directories)?);
         if source == target {
             return Ok(None);
         }
         if is_divided {
             let reason = format!(
-                "its state is spread over {source}; gather it first (`tandem db spread` without directories)"
+                "it lies in {source}; gather it first (`tandem db spread` without directories)"
             );
-            return Err(Error::Foreign { path: path.to_owned(), reason });
+            return Err(Error::Spread { path: path.to_owned(), reason });
         }
         for directory in target.directories() {
             if holds_anything(directory)? {
-                let reason = "the directory is not empty".to_owned();
-                return Err(Error::Foreign { path: directory.to_owned(), reason });
+                let reason = format!("{} is not empty", directory.display());
+                return Err(Error::Spread { path: path.to_owned(), reason });
             }
         }
         target.own(path)?;
@@ -148,7 +148,7 @@ impl Plan {
         let Some(Record { change: Some(change), layout }) = record else {
             return Err(Error::HalfSpread(path.to_owned()));
         };
-        if !directories.is_empty() && layout != Layout::over(&made(directories)?) {
+        if !directories.is_empty() && layout != Layout::over(&made(path, directories)?) {
             return Err(Error::HalfSpread(path.to_owned()));
         }
         let whole = Layout::default();
@@ -206,11 +206,12 @@ impl Plan {
     }
 }
 
-/// Makes directories that are missing. Returns their absolute paths.
-fn made(directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let foreign = |path: &Path, reason: &str| {
-        Err(Error::Foreign { path: path.to_owned(), reason: reason.to_owned() })
-    };
+/// Makes directories that are missing, for the database in a folder. Returns their absolute paths.
+fn made(path: &Path, directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let refused = |reason| Err(Error::Spread { path: path.to_owned(), reason });
+    if directories.len() > SHARDS {
+        return refused(format!("there are {} directories for 16 shards", directories.len()));
+    }
     let mut made: Vec<PathBuf> = Vec::with_capacity(directories.len());
     for directory in directories {
         let absolute = fs::create_dir_all(directory).and_then(|()| fs::canonicalize(directory));
@@ -220,15 +221,12 @@ fn made(directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
             source,
         })?;
         if made.contains(&absolute) {
-            return foreign(&absolute, "the directory is given twice");
+            return refused(format!("{} is given twice", absolute.display()));
         }
         if absolute.to_str().is_none_or(|text| text.contains('\n')) {
-            return foreign(&absolute, "the path is not a line of text");
+            return refused(format!("{} is not a line of text", absolute.display()));
         }
         made.push(absolute);
-    }
-    if made.len() > SHARDS {
-        return foreign(&made[SHARDS], "there are 16 shards, and more directories");
     }
     Ok(made)
 }

@@ -350,7 +350,7 @@ fn directories_have_to_be_empty_and_different() {
     let before = content(&place.open().unwrap());
     let refused = |place: &Place, wanted: &str| {
         let error = place.spread().unwrap_err();
-        assert!(matches!(error, Error::Foreign { .. }), "{error}");
+        assert!(matches!(error, Error::Spread { .. }), "{error}");
         assert!(error.to_string().contains(wanted), "{error}");
         assert_eq!(content(&place.open().unwrap()), before);
     };
