@@ -18,9 +18,13 @@ use std::{
 /// # Errors
 /// [`Error::Io`] or [`Error::Database`].
 pub(crate) fn copy(rocks: &Rocks, target: &Path) -> Result<()> {
-    rocks.db.disable_file_deletions()?;
-    let copied = copy_files(rocks, target);
-    rocks.db.enable_file_deletions()?;
+    // A directory that is there already belongs to someone else, and stays.
+    try_io("create", target, |path| fs::create_dir(path))?;
+    let copied = rocks.db.disable_file_deletions().map_err(Error::from).and_then(|()| {
+        let copied = copy_files(rocks, target);
+        rocks.db.enable_file_deletions()?;
+        copied
+    });
     if copied.is_err() {
         // The error at hand says more than one about a failed removal.
         let _ = fs::remove_dir_all(target);
@@ -30,7 +34,6 @@ pub(crate) fn copy(rocks: &Rocks, target: &Path) -> Result<()> {
 
 fn copy_files(rocks: &Rocks, target: &Path) -> Result<()> {
     let source = &*rocks.path;
-    try_io("create", target, |path| fs::create_dir(path))?;
     let current = source.join("CURRENT");
     let manifest = try_io("read", &current, |path| fs::read_to_string(path))?;
     let manifest = manifest.trim_end();

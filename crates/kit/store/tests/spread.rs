@@ -179,6 +179,9 @@ fn a_copy_of_a_spread_database_has_all_files_in_its_folder() {
     assert_eq!(content(&copied), before);
     assert_eq!(copied.directories(), []);
     drop(copied);
+    // A second copy does not replace the first one, nor touch it.
+    assert!(matches!(store.copy_to(&copy.database()), Err(Error::Io { .. })));
+    assert_eq!(content(&copy.open().unwrap()), before);
     // It can be gathered, too, and then be spread over directories of its own.
     let refused = copy.spread().unwrap_err().to_string();
     assert!(refused.contains("gather it first"), "{refused}");

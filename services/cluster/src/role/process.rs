@@ -152,8 +152,8 @@ impl Process {
         &self.fatal
     }
 
-    /// Returns the token by which a service says, before it ends the process, that this is to
-    /// begin anew when it has stopped: nothing failed, but what it knows is of the past.
+    /// Returns the token that a service cancels before it ends the process, if the process is to begin anew
+    /// after its stop: nothing failed, but its knowledge is stale.
     pub fn anew(&self) -> &CancellationToken {
         &self.anew
     }
@@ -188,8 +188,8 @@ impl Process {
         Ok(listener)
     }
 
-    /// Binds a gRPC port with the Unix socket beside it, and returns it with the identity that its server has in this role. Logs a
-    /// warning if the port asks callers for no certificate.
+    /// Binds a gRPC port with the Unix socket beside it, and returns it with the identity that its server has in
+    /// this role. Logs a warning if the port asks callers for no certificate.
     pub(crate) async fn listen_grpc(
         &mut self,
         port: &'static str,

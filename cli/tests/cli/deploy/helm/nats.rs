@@ -14,7 +14,7 @@ fn objects(set: &[&str]) -> Option<Objects> {
     Some(Objects::parse(&template(&helm()?, "production", set).unwrap()))
 }
 
-/// Returns whether a rule admits the pods of NATS, and nobody else, to this port.
+/// Returns whether a rule admits only the pods of NATS to this port.
 fn is_for_servers(rule: &Value, side: &str, port: &Value) -> bool {
     let peers: Vec<_> = list(&rule[side]).collect();
     peers.len() == 1
