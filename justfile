@@ -3,6 +3,13 @@
 
 target := env("CARGO_TARGET_DIR", justfile_directory() / "target")
 
+# What all tests are built with, so that one build serves them all. The rivals take minutes to compile, and only
+# benches want them.
+tests := "--profile quick --locked --workspace --exclude tandem-rivals --features tandem-profile/sampling"
+
+# What is looked at without being run: all code, also that of the feature profiling.
+looked_at := "--profile quick --locked --workspace --features tandem-profile/sampling,tandem/profiling"
+
 before_commit := "d29371a4"
 before := env("HOME") / ".cache/tandem/before" / before_commit
 
@@ -60,9 +67,9 @@ devnet *ARGS: build
 lodestar EPOCHS="20" SLOT_SECONDS="2" RATE="300": build
     tools/lodestar/run {{ target }}/release/tandem {{ EPOCHS }} {{ SLOT_SECONDS }} {{ RATE }}
 
-# Run all tests
+# Run all tests, in a profile that compiles in less time than a release (Cargo.toml)
 test *ARGS:
-    cargo test --release --locked --workspace {{ ARGS }}
+    cargo test {{ tests }} {{ ARGS }}
 
 # Build with Node Discovery v5 (feature discv5) and test it, against geth's suite where devp2p is
 # installed; no part of `check`, as most dependencies compile once more for it
@@ -73,12 +80,6 @@ discv5:
 # Build the binary that takes profiles of itself, for `tandem profile`
 profiling:
     cargo build --release --locked -p tandem --features profiling
-
-# Test and lint what only builds with the feature profiling have
-profiling-test:
-    cargo clippy --release --locked -p tandem-profile --features sampling --all-targets -- -D warnings
-    cargo clippy --release --locked -p tandem-cluster --features profiling -- -D warnings
-    cargo test --release --locked -p tandem-profile --features sampling
 
 # Measure a topic's figures against their limits (docs/figures.md), such as `./dev figures repairs --quick`.
 # TANDEM_CORPORA names a folder with more corpora, KUBECONFIG the cluster of `./dev figures operations`
@@ -120,7 +121,7 @@ differential CASES="500" *ARGS:
 
 # Run a fixed sample of all conformance vectors that are on this machine: what `check` runs of them
 conformance-sample:
-    cargo test --release --locked --workspace --test vectors -- \
+    cargo test {{ tests }} --test vectors -- \
         --ignored --nocapture a_sample_of_the_complete_sets_passes
 
 # Make the images of docker-compose.yml where there is no registry (docs/compose.md)
@@ -129,12 +130,12 @@ images-offline: build
 
 # Look into those images, start the stack of docker-compose.yml from them, replay the demo corpus, take it down
 compose-test: images-offline
-    cargo test --release --locked --workspace --test cli -- --ignored --nocapture --test-threads 1 deploy::stack::
+    cargo test {{ tests }} --test cli -- --ignored --nocapture --test-threads 1 deploy::stack::
 
 # Check the chart: lint, render, Kubernetes' schemas, and start what it starts (helm/tandem/README.md).
 # A part of `test`; `./dev helm-check` installs more tools to check with
 helm-check *ARGS:
-    cargo test --release --locked --workspace --test cli -- --nocapture deploy::helm:: {{ ARGS }}
+    cargo test {{ tests }} --test cli -- --nocapture deploy::helm:: {{ ARGS }}
 
 # Check formatting
 fmt:
@@ -142,11 +143,11 @@ fmt:
 
 # Lint everything, warnings denied
 clippy:
-    cargo clippy --release --locked --workspace --all-targets -- -D warnings
+    cargo clippy {{ looked_at }} --all-targets -- -D warnings
 
 # Build the documentation, warnings denied
 doc:
-    RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps --quiet
+    RUSTDOCFLAGS="-D warnings" cargo doc {{ looked_at }} --no-deps --quiet
 
 # Check the dependencies against deny.toml: licences, bans, sources, and known advisories where their
 # database can be fetched or is there from an earlier day
@@ -169,7 +170,7 @@ deny:
     fi
 
 # All that must hold before a change lands
-check: fmt clippy deny test profiling-test conformance-sample doc
+check: fmt clippy deny test conformance-sample doc
 
 # Benches: the trie against ethrex-trie, alloy-trie and its hashing, the peer table against scans,
 # reads of the state over layers, newPayload for each corpus (more of them by
