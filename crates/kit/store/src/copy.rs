@@ -4,7 +4,7 @@
 //! logs in their order. No file is removed meanwhile. Opening the copy drops what the manifest does not
 //! name, and replays the logs.
 
-use crate::{Error, Result, rocks::Rocks};
+use crate::{Error, Result, layout::is_table_file, rocks::Rocks};
 use std::{
     collections::BTreeSet,
     fs::{self, File},
@@ -39,11 +39,11 @@ fn copy_files(rocks: &Rocks, target: &Path) -> Result<()> {
     let manifest = manifest.trim_end();
     copy_file(&source.join(manifest), target)?;
     for directory in rocks.layout.directories().chain([source]) {
-        for path in files(directory, &["sst", "blob"])? {
+        for path in files(directory, is_table_file)? {
             link(&path, target)?;
         }
     }
-    for path in files(source, &["log"])? {
+    for path in files(source, |path| path.extension().is_some_and(|it| it == "log"))? {
         copy_file(&path, target)?;
     }
     let current = target.join("CURRENT");
@@ -52,15 +52,11 @@ fn copy_files(rocks: &Rocks, target: &Path) -> Result<()> {
     try_io("sync", target, |path| File::open(path)?.sync_all())
 }
 
-/// Returns the files of a directory that have one of these extensions, in the order of their numbers.
-fn files(directory: &Path, extensions: &[&str]) -> Result<BTreeSet<PathBuf>> {
-    let is_wanted = |path: &PathBuf| {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        extension.is_some_and(|extension| extensions.contains(&extension))
-    };
+/// Returns the files of a directory that are wanted, in the order of their numbers.
+fn files(directory: &Path, is_wanted: fn(&Path) -> bool) -> Result<BTreeSet<PathBuf>> {
     try_io("list", directory, |directory| {
         let paths = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
-        let paths = paths.filter(|path| path.as_ref().map_or(true, is_wanted));
+        let paths = paths.filter(|path| path.as_ref().map_or(true, |path| is_wanted(path)));
         paths.collect()
     })
 }

@@ -31,6 +31,9 @@ pub(crate) const OWNER_FILE: &str = "DATABASE";
 /// Name of RocksDB's file with the identity of the database.
 const IDENTITY_FILE: &str = "IDENTITY";
 
+/// Name of a column family, and the directory of its files if that is not the folder of the database.
+pub(crate) type FamilyFiles = (String, Option<PathBuf>);
+
 /// Range of shards that have column families of their own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
@@ -145,8 +148,7 @@ impl Layout {
             let Ok(entries) = fs::read_dir(directory) else { continue };
             for entry in entries.flatten() {
                 let (path, name) = (entry.path(), entry.file_name());
-                let is_table = path.extension().is_some_and(|extension| extension == "sst");
-                if is_table || name == OWNER_FILE {
+                if is_table_file(&path) || name == OWNER_FILE {
                     let _ = fs::remove_file(path);
                 }
             }
@@ -198,7 +200,7 @@ impl Layout {
     }
 
     /// Returns the names of a table's column families and their directories, in the order of their keys.
-    pub fn families(&self, (name, tuning): &Entry) -> Vec<(String, Option<PathBuf>)> {
+    pub fn families(&self, (name, tuning): &Entry) -> Vec<FamilyFiles> {
         match tuning.is_sharded() && !self.parts.is_empty() {
             true => {
                 let family =
@@ -318,6 +320,11 @@ impl Record {
         let removed = fs::remove_file(&file).and_then(|()| File::open(path)?.sync_all());
         removed.map_err(|source| Error::Io { context: "remove", path: file, source })
     }
+}
+
+/// Returns whether a file is one of RocksDB's that have records and never change.
+pub(crate) fn is_table_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "sst" || extension == "blob")
 }
 
 /// Returns the shard of a key.

@@ -3,7 +3,7 @@
 use crate::{
     Error, Options, Result, Table,
     deep::DeepReads,
-    layout::{Layout, shard_of},
+    layout::{FamilyFiles, Layout, shard_of},
     options::SHARDS,
     tables::{self, index_of},
 };
@@ -46,14 +46,14 @@ impl Rocks {
         settings: &Options,
         database: rocksdb::Options,
         layout: Layout,
-        others: &[(String, Option<PathBuf>)],
+        others: &[FamilyFiles],
     ) -> Result<Self> {
         let cache = settings.cache();
         let mut families: Vec<Vec<Family>> = Vec::with_capacity(tables::ALL.len());
         for entry in &tables::ALL {
             let names = layout.families(entry);
             let parts = names.len();
-            let family = |(name, directory): (String, Option<PathBuf>)| -> Result<Family> {
+            let family = |(name, directory): FamilyFiles| -> Result<Family> {
                 let mut options = entry.1.column_family(&cache, parts);
                 options.set_disable_auto_compactions(!settings.auto_compaction);
                 place(&mut options, directory.as_deref())?;

@@ -6,7 +6,7 @@
 
 use crate::{
     Error, Options, Result, Store, Table,
-    layout::{Change, Layout, Part, Record},
+    layout::{Change, FamilyFiles, Layout, Part, Record},
     options::SHARDS,
     rocks::{Db, Rocks, handle},
     runs::Files,
@@ -24,9 +24,6 @@ const READAHEAD_BYTES: usize = 2 << 20;
 
 /// Records between two reports.
 const REPORT_EVERY: u64 = 1 << 16;
-
-/// Name of a column family, and the directory of its files if that is not the folder of the database.
-type Family = (String, Option<PathBuf>);
 
 /// Takes the name of a table and the bytes copied of it so far, or 0 when it is done. Returns whether to go on.
 type Report<'r> = &'r mut dyn FnMut(&'static str, u64) -> bool;
@@ -68,9 +65,9 @@ impl Store {
 
 /// Functions for a table of the state.
 struct Sharded {
-    families: fn(&Layout) -> Vec<Family>,
-    convert: fn(&mut Rocks, &Layout, &[Family], Report<'_>) -> Result<()>,
-    settle: fn(&mut Rocks, &Layout, &[Family]) -> Result<()>,
+    families: fn(&Layout) -> Vec<FamilyFiles>,
+    convert: fn(&mut Rocks, &Layout, &[FamilyFiles], Report<'_>) -> Result<()>,
+    settle: fn(&mut Rocks, &Layout, &[FamilyFiles]) -> Result<()>,
 }
 
 impl Sharded {
@@ -159,11 +156,11 @@ impl Plan {
     }
 
     /// Opens the database with the new column families, which may be empty, and with the old ones that are left.
-    fn open(&self, path: &Path, settings: &Options) -> Result<(Rocks, Vec<Family>)> {
+    fn open(&self, path: &Path, settings: &Options) -> Result<(Rocks, Vec<FamilyFiles>)> {
         let mut database = settings.database();
         let found = Db::list_cf(&database, path)?;
         database.create_missing_column_families(true);
-        let is_there = |(name, _): &Family| found.iter().any(|have| have == name);
+        let is_there = |(name, _): &FamilyFiles| found.iter().any(|have| have == name);
         let old = SHARDED.iter().flat_map(|table| (table.families)(&self.source)).filter(is_there);
         let old: Vec<_> = old.collect();
         Ok((Rocks::open(path, settings, database, self.target.clone(), &old)?, old))
@@ -231,7 +228,7 @@ fn made(path: &Path, directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(made)
 }
 
-fn families<T: Table>(layout: &Layout) -> Vec<Family> {
+fn families<T: Table>(layout: &Layout) -> Vec<FamilyFiles> {
     layout.families(&(T::NAME, T::TUNING))
 }
 
@@ -239,7 +236,7 @@ fn families<T: Table>(layout: &Layout) -> Vec<Family> {
 fn convert<T: Table>(
     rocks: &mut Rocks,
     source: &Layout,
-    old: &[Family],
+    old: &[FamilyFiles],
     report: Report<'_>,
 ) -> Result<()> {
     let sources = families::<T>(source);
@@ -257,7 +254,7 @@ fn convert<T: Table>(
 }
 
 /// Removes the column families of a table that have only a part of it.
-fn settle<T: Table>(rocks: &mut Rocks, source: &Layout, old: &[Family]) -> Result<()> {
+fn settle<T: Table>(rocks: &mut Rocks, source: &Layout, old: &[FamilyFiles]) -> Result<()> {
     let sources = families::<T>(source);
     if is_left(&sources, old) {
         return rocks.remove::<T>();
@@ -270,7 +267,7 @@ fn settle<T: Table>(rocks: &mut Rocks, source: &Layout, old: &[Family]) -> Resul
 
 /// Returns whether the table is still in all its old column families. The first of them is removed only after
 /// all of them were copied.
-fn is_left(sources: &[Family], old: &[Family]) -> bool {
+fn is_left(sources: &[FamilyFiles], old: &[FamilyFiles]) -> bool {
     sources.iter().all(|family| old.contains(family))
 }
 
@@ -283,7 +280,7 @@ fn go_on<T: Table>(rocks: &Rocks, bytes: u64, report: Report<'_>) -> Result<()> 
 }
 
 /// Copies a table. Returns the bytes of its records.
-fn copy<T: Table>(rocks: &Rocks, sources: &[Family], report: Report<'_>) -> Result<u64> {
+fn copy<T: Table>(rocks: &Rocks, sources: &[FamilyFiles], report: Report<'_>) -> Result<u64> {
     let mut files = Files::<T>::new(rocks);
     let (mut records, mut bytes) = (0, 0);
     for (name, _) in sources {

@@ -182,10 +182,7 @@ impl Process {
         port: &'static str,
         address: SocketAddr,
     ) -> Result<TcpListener, Error> {
-        let bound = TcpListener::bind(address).await;
-        let listener = bound.map_err(|error| Error::Listen { address, error })?;
-        info!(port, address = %listener.local_addr().unwrap_or(address), "listening");
-        Ok(listener)
+        bound(port, address, TcpListener::bind(address).await, TcpListener::local_addr)
     }
 
     /// Binds a gRPC port with the Unix socket beside it, and returns it with the identity that its server has in
@@ -198,9 +195,7 @@ impl Process {
         tls: &TlsConfig,
     ) -> Result<(Listener, Identity), Error> {
         let identity = self.identify(role, tls)?;
-        let bound = Listener::bind(address).await;
-        let listener = bound.map_err(|error| Error::Listen { address, error })?;
-        info!(port, address = %listener.local_addr().unwrap_or(address), "listening");
+        let listener = bound(port, address, Listener::bind(address).await, Listener::local_addr)?;
         if !identity.is_proven() {
             warn!(port, "no certificates (`tls.ca`, `tls.cert`, `tls.key`): every caller may call");
         }
@@ -298,4 +293,16 @@ impl Process {
             let _ = timeout(FAREWELL_MAX, served).await;
         }
     }
+}
+
+/// Logs the address at which a port was bound.
+fn bound<L>(
+    port: &'static str,
+    address: SocketAddr,
+    listener: io::Result<L>,
+    local_addr: impl FnOnce(&L) -> io::Result<SocketAddr>,
+) -> Result<L, Error> {
+    let listener = listener.map_err(|error| Error::Listen { address, error })?;
+    info!(port, address = %local_addr(&listener).unwrap_or(address), "listening");
+    Ok(listener)
 }

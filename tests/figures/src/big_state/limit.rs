@@ -16,8 +16,8 @@ const VERSIONS: [(&str, &str, &str, &str); 2] = [
 /// A control group with a limit, which is gone with this value.
 pub struct Group {
     folder: PathBuf,
-    /// File with the most memory that was used.
-    peak: &'static str,
+    /// File with the most memory that was used, if memory is limited.
+    peak: Option<&'static str>,
 }
 
 impl Group {
@@ -27,7 +27,7 @@ impl Group {
     /// If this machine does not let us: it takes root, and the memory controller.
     pub fn with_memory(bytes: u64) -> anyhow::Result<Self> {
         let (root, limit, peak, _) = Self::version().context("no memory controller of cgroups")?;
-        let group = Self::make(root, peak)?;
+        let group = Self::make(root, Some(peak))?;
         fs::write(group.folder.join(limit), bytes.to_string()).context("set the memory limit")?;
         Ok(group)
     }
@@ -40,7 +40,7 @@ impl Group {
         let first = Path::new("/sys/fs/cgroup/blkio");
         let is_first = first.join("blkio.throttle.read_iops_device").is_file();
         let root = if is_first { first } else { Path::new("/sys/fs/cgroup") };
-        let group = Self::make(root, "memory.peak")?;
+        let group = Self::make(root, None)?;
         for device in devices {
             let (file, line) = match is_first {
                 true => ("blkio.throttle.read_iops_device", format!("{device} {reads}")),
@@ -51,7 +51,7 @@ impl Group {
         Ok(group)
     }
 
-    fn make(root: impl AsRef<Path>, peak: &'static str) -> anyhow::Result<Self> {
+    fn make(root: impl AsRef<Path>, peak: Option<&'static str>) -> anyhow::Result<Self> {
         let folder = root.as_ref().join(format!("tandem-figures-{}", id()));
         fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
         Ok(Self { folder, peak })
@@ -84,7 +84,8 @@ impl Group {
     /// # Errors
     /// If the group does not say.
     pub fn peak_bytes(&self) -> anyhow::Result<u64> {
-        let text = fs::read_to_string(self.folder.join(self.peak)).context(self.peak)?;
+        let peak = self.peak.context("the group does not limit memory")?;
+        let text = fs::read_to_string(self.folder.join(peak)).context(peak)?;
         Ok(text.trim().parse()?)
     }
 }
