@@ -1,9 +1,10 @@
-//! Changes that one block makes to the base's flat state and tries.
+//! Changes that blocks make to the base's flat state and tries.
 
 use crate::{Error, walk::BaseNodes};
+use alloy_primitives::map::B256Map;
 use std::sync::Arc;
 use tandem_primitives::{
-    AccountUpdate, B256, BlockId, Bytes, Shard, SlotUpdate, SubtrieRoot, TrieDiff, U256,
+    AccountUpdate, B256, BlockId, Bytes, NodeChange, Shard, SlotUpdate, SubtrieRoot, TrieDiff, U256,
 };
 use tandem_store::{
     Batch, View,
@@ -94,10 +95,34 @@ pub fn write_state(
     Ok(())
 }
 
-/// Changes that a block makes to the tries.
+/// Returns all changes of trie diffs, sorted by owner and path. The diffs come in the order of their
+/// blocks: if a path comes twice, the last change counts, and nothing counts that was written before its
+/// trie was wiped. Skips the account trie's root node, because it is made from the tops.
+pub fn in_order(parts: &[Arc<TrieDiff>]) -> Vec<NodeChange<'_>> {
+    let wipes = (0..).zip(parts).flat_map(|(at, part)| part.wiped.iter().map(move |o| (*o, at)));
+    let wiped: B256Map<usize> = wipes.collect();
+    let mut changes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+    for (at, part) in parts.iter().enumerate() {
+        changes.extend(part.iter().filter(|change| match change.owner {
+            Some(owner) => wiped.get(&owner).is_none_or(|wiped| *wiped <= at),
+            None => !change.path.is_empty(),
+        }));
+    }
+    changes.sort_by(|a, b| (a.owner, a.path).cmp(&(b.owner, b.path)));
+    changes.dedup_by(|later, kept| {
+        let twice = (later.owner, later.path) == (kept.owner, kept.path);
+        if twice {
+            *kept = *later;
+        }
+        twice
+    });
+    changes
+}
+
+/// Changes that blocks make to the tries.
 #[derive(Clone, Debug)]
 pub struct Tries {
-    /// Changed nodes, for all shards together.
+    /// Changed nodes, for all shards together, in the order of the blocks.
     pub parts: Vec<Arc<TrieDiff>>,
     /// State root.
     pub root: B256,
@@ -166,9 +191,7 @@ impl Tries {
         }
         // Written in key order: neighbours take the same path into the database's sorted memory,
         // which is then in the processor's caches. The state diff comes in that order.
-        let mut changes: Vec<_> = self.parts.iter().flat_map(|part| part.iter()).collect();
-        changes.sort_by(|a, b| (a.owner, a.path).cmp(&(b.owner, b.path)));
-        for change in changes {
+        for change in in_order(&self.parts) {
             match (change.owner, change.rlp) {
                 (None, Some(rlp)) => batch.put::<AccountTrie>(change.path, rlp),
                 (None, None) => batch.delete::<AccountTrie>(change.path),

@@ -372,10 +372,26 @@ impl Chain {
         self.goal.saturating_sub(self.base.number)
     }
 
-    /// Returns the canonical block that enters the base next, if one is due.
-    pub fn next(&self) -> Option<&Pending> {
-        let next = self.get(self.path.front()?)?;
-        (next.id.number <= self.goal).then_some(next)
+    /// Returns the canonical blocks that enter the base next, lowest first; none when none is due. They
+    /// are `blocks_max` at most, and take no more than `bytes_max` in memory unless a single block does.
+    /// A block whose trie diff is not complete comes alone, because it is computed over the base.
+    pub fn next_step(&self, blocks_max: u64, bytes_max: u64) -> Vec<Pending> {
+        let due = self.path.iter().map_while(|hash| self.get(hash));
+        let due = due.take_while(|block| block.id.number <= self.goal);
+        let mut step: Vec<Pending> = Vec::new();
+        let mut bytes = 0;
+        for block in due.take(usize::try_from(blocks_max.max(1)).unwrap_or(usize::MAX)) {
+            bytes += block.memory_bytes();
+            let alone = block.trie.complete().is_none();
+            if !step.is_empty() && (alone || bytes > bytes_max) {
+                break;
+            }
+            step.push(block.clone());
+            if alone {
+                break;
+            }
+        }
+        step
     }
 
     /// Notes that the first canonical block above the base has entered it.

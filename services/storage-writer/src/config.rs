@@ -41,6 +41,13 @@ pub struct Config {
     pub unfinalized_blocks_max: u64,
     /// Blocks that the base may lag behind its goal before a forkchoice waits.
     pub backlog_blocks_max: u64,
+    /// Blocks that enter the base together, in one write, when so many are due; fewer wait for more, but
+    /// for [`Config::step_wait_millis`] at most. 1 moves each block as soon as it is due.
+    pub step_blocks: u64,
+    /// Milliseconds that a block that is due waits for others. Not part of the interface: only for tests.
+    #[serde(skip)]
+    #[doc(hidden)]
+    pub step_wait_millis: u64,
     /// Blocks that the base can step back from its current position.
     pub reverse_diff_blocks: u64,
     /// Blocks below the base whose access lists are kept (EIP-7928).
@@ -138,6 +145,8 @@ impl Config {
             persist_depth: 16,
             unfinalized_blocks_max: 128,
             backlog_blocks_max: 64,
+            step_blocks: 8,
+            step_wait_millis: 1000,
             reverse_diff_blocks: 10_000,
             access_list_blocks: ACCESS_LIST_BLOCKS,
             feed_blocks: 4096,
@@ -176,6 +185,8 @@ impl Config {
             persist_depth: 3,
             unfinalized_blocks_max: 8,
             backlog_blocks_max: 4,
+            step_blocks: 3,
+            step_wait_millis: 5,
             reverse_diff_blocks: 12,
             access_list_blocks: 20,
             feed_blocks: 24,

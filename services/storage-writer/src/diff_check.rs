@@ -5,7 +5,11 @@
 //! hash to the value in its parent. Each storage trie's top must hash to the value in its account's
 //! leaf. Nodes that the diff leaves out must be unchanged in the base.
 
-use crate::{Error, apply::Tries, metrics, walk};
+use crate::{
+    Error,
+    apply::{Tries, in_order},
+    metrics, walk,
+};
 use alloy_primitives::map::B256Map;
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Instant};
 use tandem_primitives::{B256, BlockId, Bytes, EMPTY_TRIE_ROOT, NodeChange, TrieDiff, WalkTarget};
@@ -24,7 +28,7 @@ use tracing::error;
 pub enum Extent {
     /// Tops of the shards' tries. A reader of the nodes below finds their hashes in the tops.
     Tops,
-    /// All nodes. The diff must be of one block, a child of the base.
+    /// All nodes.
     AllNodes,
 }
 
@@ -157,23 +161,6 @@ fn check(view: &View<'_>, parts: &[Arc<TrieDiff>]) -> Result<Result<(), DiffFaul
 /// subtries.
 fn same_trie(a: &NodeChange<'_>, b: &NodeChange<'_>) -> bool {
     a.owner.is_some() || a.path.first() == b.path.first()
-}
-
-/// Returns all changes, sorted by owner and path. If a path comes twice, the last change counts, as
-/// when they are written. Skips the account trie's root node, because it is made from the tops.
-fn in_order(parts: &[Arc<TrieDiff>]) -> Vec<NodeChange<'_>> {
-    let all = parts.iter().flat_map(|part| part.iter());
-    let mut changes: Vec<_> =
-        all.filter(|change| change.owner.is_some() || !change.path.is_empty()).collect();
-    changes.sort_by(|a, b| (a.owner, a.path).cmp(&(b.owner, b.path)));
-    changes.dedup_by(|later, kept| {
-        let twice = (later.owner, later.path) == (kept.owner, kept.path);
-        if twice {
-            *kept = *later;
-        }
-        twice
-    });
-    changes
 }
 
 fn hash_all(changes: &[NodeChange<'_>]) -> Vec<B256> {

@@ -6,7 +6,7 @@
 //!
 //! **Inputs** are the calls of [`tandem_proto::storage::StorageApi`]. Reads run on the caller's
 //! thread against one snapshot of the database. A commit writes the pending record on the caller's
-//! thread. All changes of the base run on one persist thread, a block at a time. Each block is one
+//! thread. All changes of the base run on one persist thread, a few blocks at a time. They are one
 //! atomic batch together with the new P. **Output** is the callback of [`Deps`] for
 //! `chain.persisted`. The feed of canonical blocks goes to followers, and to a stream of NATS if
 //! `feed.stream` says so.
@@ -19,8 +19,8 @@
 //! is kept beside the database, so the next start reports missing ones.
 //!
 //! **After a crash.** A block whose commit was answered is in the write-ahead log, so it is pending
-//! again. The base is at some block P whose header matches its tries, because a block is written as
-//! a whole or not at all. The head of the last forkchoice is P or a descendant of P: a forkchoice
+//! again. The base is at some block P whose header matches its tries, because blocks are written
+//! as a whole or not at all. The head of the last forkchoice is P or a descendant of P: a forkchoice
 //! to another branch moves P back before it is written.
 //!
 //! Trie diffs are advice. Their root is checked against the header's root when they are used, and

@@ -7,8 +7,10 @@ use tandem_store::{Blocks, Usage};
 pub const COMMIT_SECONDS: &str = "tandem_storage_writer_commit_seconds";
 /// Histogram: making one forkchoice durable, waiting for the backlog included.
 pub const CANONICALIZE_SECONDS: &str = "tandem_storage_writer_canonicalize_seconds";
-/// Histogram: moving one block into the base.
+/// Histogram: moving one step of blocks into the base.
 pub const PERSIST_SECONDS: &str = "tandem_storage_writer_persist_seconds";
+/// Histogram: blocks of one such step.
+pub const PERSIST_BLOCKS: &str = "tandem_storage_writer_persist_blocks";
 /// Histogram: stepping the base back by one batch of blocks.
 pub const REWIND_SECONDS: &str = "tandem_storage_writer_rewind_seconds";
 /// Histogram: one batched read of the flat state.
@@ -37,7 +39,7 @@ pub const TRIE_DIFFS_RECOMPUTED: &str = "tandem_storage_writer_trie_diffs_recomp
 pub const OLDEST_BLOCK: &str = "tandem_storage_writer_oldest_block";
 /// Counter: trie diffs that were handed over and did not fit their block.
 pub const TRIE_DIFFS_REFUSED: &str = "tandem_storage_writer_trie_diffs_refused_total";
-/// Histogram: checking the nodes of one block's trie diff before they enter the base.
+/// Histogram: checking the nodes of one step's trie diffs before they enter the base.
 pub const TRIE_DIFF_CHECK_SECONDS: &str = "tandem_storage_writer_trie_diff_check_seconds";
 /// Counter: damaged parts of the base's tries that were rebuilt from the flat state.
 pub const TRIES_REBUILT: &str = "tandem_storage_writer_tries_rebuilt_total";
@@ -174,13 +176,13 @@ pub fn describe() {
     let seconds = [
         (COMMIT_SECONDS, "commit of a pending block"),
         (CANONICALIZE_SECONDS, "forkchoice made durable"),
-        (PERSIST_SECONDS, "one block moved into the base"),
+        (PERSIST_SECONDS, "one step of blocks moved into the base"),
         (REWIND_SECONDS, "base stepped back by one batch of blocks"),
         (READ_STATE_SECONDS, "batched read of flat state"),
         (READ_HISTORY_SECONDS, "batched read of an earlier state"),
         (WALK_TRIE_SECONDS, "batched trie walk"),
         (STATE_ITEMS_SECONDS, "part of a state for a peer"),
-        (TRIE_DIFF_CHECK_SECONDS, "nodes of one block's trie diff checked"),
+        (TRIE_DIFF_CHECK_SECONDS, "nodes of one step's trie diffs checked"),
     ];
     for (name, text) in seconds {
         describe_histogram!(name, Unit::Seconds, text);
@@ -190,6 +192,7 @@ pub fn describe() {
     describe_gauge!(HISTORY_OLDEST_BLOCK, "oldest block whose state history leads to");
     let text = "what one block adds to history, before compression";
     describe_histogram!(HISTORY_BLOCK_BYTES, Unit::Bytes, text);
+    describe_histogram!(PERSIST_BLOCKS, Unit::Count, "blocks that entered the base together");
     describe_gauge!(BACKLOG_BLOCKS, "blocks that are due to enter the base");
     describe_gauge!(PEER_STATES, Unit::Count, "states that are held for peers");
     describe_gauge!(PENDING_BLOCKS, "pending blocks, side branches included");

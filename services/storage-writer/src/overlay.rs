@@ -1,10 +1,11 @@
-//! Flat state of the base as it was some blocks ago, as far as reverse diffs change it.
+//! Flat state some blocks before or after the base, as far as their diffs change it.
 
 use crate::{
     Error,
     apply::{self, wipes},
 };
-use std::collections::{BTreeMap, HashMap};
+use alloy_primitives::map::B256Map;
+use std::collections::BTreeMap;
 use tandem_primitives::{Account, AccountUpdate, B256, SlotUpdate, U256};
 use tandem_store::View;
 
@@ -20,13 +21,13 @@ struct Over {
 /// Updates on top of the base that `view` shows.
 pub struct Overlay<'a> {
     view: &'a View<'a>,
-    accounts: HashMap<B256, Over>,
+    accounts: B256Map<Over>,
 }
 
 impl<'a> Overlay<'a> {
     /// Creates an overlay without updates: the base itself.
     pub fn new(view: &'a View<'a>) -> Self {
-        Self { view, accounts: HashMap::new() }
+        Self { view, accounts: B256Map::default() }
     }
 
     /// Returns the updates that undo these: the present values of everything that they touch.

@@ -1,10 +1,11 @@
 //! Persist thread: moves canonical blocks into the base, and the base back (`rewind.rs`).
 
 use crate::{
-    Error, apply, block_tries,
+    Config, Error, apply, block_tries,
     chain::Pending,
-    codec::ReverseDiff,
+    codec::{PendingRecord, ReverseDiff},
     heal, meta, metrics,
+    overlay::Overlay,
     shared::{Shared, State, record},
 };
 use std::{
@@ -12,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_actor::{Inbox, Received};
-use tandem_primitives::{B256, BlockId, BlockNumber};
+use tandem_primitives::{AccountUpdate, B256, BlockId, BlockNumber};
 use tandem_proto::storage;
 use tandem_store::{
     Batch, Durability, View,
@@ -25,6 +26,9 @@ use tracing::{Span, debug, debug_span, error, info, info_span, warn};
 
 /// Messages that may wait for the persist thread; a sender waits while the mailbox is full.
 pub const MAILBOX: usize = 16;
+
+/// Maximum bytes in memory of the blocks of one step. A commit waits while their batch is written.
+const STEP_BYTES_MAX: u64 = 8 << 20;
 
 /// Maximum number of heights whose old reverse diffs one block removes, and likewise access lists and
 /// state diffs. A block adds fewer, so that a lowered limit is reached.
@@ -53,6 +57,8 @@ pub struct Persister {
     oldest_list: BlockNumber,
     /// Height below which no state diff is left; one above the base when there is none.
     pub(crate) oldest_diff: BlockNumber,
+    /// Time since which a block has been due to enter the base, `None` while none is.
+    due: Option<Instant>,
 }
 
 /// Guard that tells waiting callers when the thread ends, however it ends.
@@ -63,7 +69,7 @@ impl Drop for StopGuard {
         let mut state = self.0.state.lock();
         state.stopped = true;
         state.advancing = false;
-        state.in_flight = None;
+        state.in_flight.clear();
         self.0.progress.notify_all();
     }
 }
@@ -90,7 +96,7 @@ impl Persister {
             None => meta::base(&view)?.number + 1,
         };
         drop(view);
-        Ok(Self { shared, oldest_reverse, oldest_list, oldest_diff })
+        Ok(Self { shared, oldest_reverse, oldest_list, oldest_diff, due: None })
     }
 
     /// Notes that the base is at this height, and nothing below it can be undone.
@@ -103,7 +109,7 @@ impl Persister {
         self.oldest_diff = self.oldest_diff.min(base + 1);
     }
 
-    /// Runs the thread's loop. Messages go before blocks, so that a rewind waits for one block at
+    /// Runs the thread's loop. Messages go before blocks, so that a rewind waits for one step at
     /// most.
     pub fn run(mut self, inbox: &Inbox<Message>) {
         let _guard = StopGuard(self.shared.clone());
@@ -113,10 +119,11 @@ impl Persister {
                 looked = Some(Instant::now());
                 self.look();
             }
-            let message = if self.shared.state.lock().advancing {
+            let rest = self.rest();
+            let message = if rest.is_zero() {
                 inbox.try_receive()
             } else {
-                match inbox.receive(LOOK_EVERY) {
+                match inbox.receive(rest) {
                     Received::Message(envelope) => Some(envelope),
                     Received::Idle => None,
                     Received::Closed => return,
@@ -140,8 +147,28 @@ impl Persister {
                 }
                 None => {}
             }
-            self.advance();
+            if self.rest().is_zero() {
+                self.advance();
+            }
         }
+    }
+
+    /// Returns how long the thread has nothing to do: until enough blocks are due for a step, or the
+    /// first of them has waited long enough for others.
+    fn rest(&mut self) -> Duration {
+        let Config { step_blocks, step_wait_millis, backlog_blocks_max, .. } = self.shared.config;
+        let state = self.shared.state.lock();
+        if !state.advancing {
+            self.due = None;
+            return LOOK_EVERY;
+        }
+        // A forkchoice waits while more blocks are due than `backlog_blocks_max`.
+        let backlog = state.chain.backlog();
+        if backlog == 0 || backlog >= step_blocks || backlog > backlog_blocks_max {
+            return Duration::ZERO;
+        }
+        let since = *self.due.get_or_insert_with(Instant::now);
+        Duration::from_millis(step_wait_millis).saturating_sub(since.elapsed())
     }
 
     /// Publishes the usage of the database, and checks whether a full disk has room again. Bounds
@@ -182,46 +209,47 @@ impl Persister {
         }
     }
 
-    /// Moves one block into the base if one is due.
+    /// Moves the next step of blocks into the base if one is due.
     fn advance(&mut self) {
-        let block = {
+        let step = {
             let mut state = self.shared.state.lock();
             if !state.advancing {
                 return;
             }
-            let next = state.chain.next().cloned();
-            state.advancing = next.is_some();
-            state.in_flight = next.as_ref().map(|block| block.id);
-            next
+            let step = state.chain.next_step(self.shared.config.step_blocks, STEP_BYTES_MAX);
+            state.advancing = !step.is_empty();
+            state.in_flight = step.iter().map(|block| block.id.hash).collect();
+            step
         };
-        let Some(block) = block else {
+        self.due = None;
+        let Some(last) = step.last() else {
             self.shared.progress.notify_all();
             self.prune();
             self.prune_bodies(true);
             return;
         };
-        let id = block.id;
         let started = Instant::now();
-        let persisted = self.persist(&block);
+        let persisted = self.persist(&step);
         let mut state = self.shared.state.lock();
-        state.in_flight = None;
-        match persisted {
-            Ok(()) => {
-                state.chain.advance();
+        state.in_flight.clear();
+        match &persisted {
+            Ok(blocks) => {
+                (0..*blocks).for_each(|_| state.chain.advance());
                 self.shared.gauge(&state);
             }
             Err(error) => {
-                error!(block = %id, %error, "base cannot move on");
+                error!(block = %last.id, %error, "base cannot move on");
                 state.advancing = false;
                 state.failure = Some(error.to_string());
             }
         }
-        let failed = state.failure.is_some();
+        let base = state.chain.base();
         drop(state);
         self.shared.progress.notify_all();
-        if !failed {
+        if let Ok(blocks) = persisted {
             ::metrics::histogram!(metrics::PERSIST_SECONDS).record(started.elapsed());
-            self.moved(id);
+            ::metrics::histogram!(metrics::PERSIST_BLOCKS).record(blocks as f64);
+            self.moved(base);
             self.prune_bodies(false);
         }
     }
@@ -242,21 +270,56 @@ impl Persister {
         self.shared.announce(base);
     }
 
-    /// Moves a child of the base into it, all in one batch.
-    fn persist(&mut self, block: &Pending) -> Result<(), Error> {
+    /// Moves blocks into the base, all in one batch. The first is a child of the base, each other one a
+    /// child of the block before it. Returns how many it moved: one when their trie diffs cannot be used
+    /// together.
+    fn persist(&mut self, step: &[Pending]) -> Result<usize, Error> {
         let store = &self.shared.store;
         // No other thread writes the data that is read here, so no snapshot is needed.
         let view = store.view();
-        let id = block.id;
-        let record = record(&view, block)?;
         // Keeps the base unchanged: no other thread mends it meanwhile.
         let mut mended = self.shared.mended.lock();
-        let compute = || block_tries::of_block(&self.shared, &view, block, &record);
-        let tries = heal::with_healing(&self.shared, &mut mended, compute)?;
-        let undo = apply::undo(&view, &record.diff.accounts)?;
+        let together = block_tries::handed_over(&self.shared, &view, step)?;
+        let (step, tries) = match together {
+            Some(tries) => (step, tries),
+            None => {
+                let compute = || block_tries::of_block(&self.shared, &view, &step[0]);
+                (&step[..1], heal::with_healing(&self.shared, &mut mended, compute)?)
+            }
+        };
         let mut batch = store.batch();
-        apply::write_state(&mut batch, &view, &record.diff.accounts)?;
+        // State before each block.
+        let mut state = Overlay::new(&view);
+        for block in step {
+            let record = record(&view, block)?;
+            let undo = state.undo(&record.diff.accounts)?;
+            state.apply(&record.diff.accounts);
+            self.persist_block(&mut batch, &view, &record, undo)?;
+        }
+        apply::write_state(&mut batch, &view, &state.into_updates())?;
         tries.write(&mut batch, &view)?;
+        let newest = step[step.len() - 1].id;
+        let pruned_max = PRUNED_MAX * step.len() as u64;
+        let oldest_diff = self.prune_state_diffs(&mut batch, newest.number, pruned_max);
+        let oldest_reverse = self.prune_reverse_diffs(&mut batch, newest.number, pruned_max);
+        let oldest_list = self.prune_access_lists(&mut batch, &view, newest.number, pruned_max)?;
+        meta::put_base(&mut batch, &newest);
+        self.write(batch, newest)?;
+        self.oldest_reverse = oldest_reverse;
+        self.oldest_list = oldest_list;
+        self.oldest_diff = oldest_diff;
+        Ok(step.len())
+    }
+
+    /// Adds to a batch what is stored of each block that enters the base. `undo` has the values before it.
+    fn persist_block(
+        &self,
+        batch: &mut Batch<'_>,
+        view: &View<'_>,
+        record: &PendingRecord,
+        undo: Vec<AccountUpdate>,
+    ) -> Result<(), Error> {
+        let id = record.id;
         for (hash, code) in &record.diff.codes {
             batch.put::<Code>(*hash, code);
         }
@@ -264,7 +327,7 @@ impl Persister {
         for (index, hash) in (0u32..).zip(record.transaction_hashes.iter()) {
             batch.put::<Transactions>(*hash, (id, index));
         }
-        self.shared.history.add(&mut batch, id.number, &record.diff.accounts, &undo);
+        self.shared.history.add(batch, id.number, &record.diff.accounts, &undo);
         let reverse = ReverseDiff { block: id.hash, updates: undo };
         batch.put::<ReverseDiffs>(id.number, &reverse.encode());
         // The feed gives followers the list of a block that has one.
@@ -272,16 +335,8 @@ impl Persister {
         if self.shared.config.feed_blocks > 0 && !has_list {
             batch.put::<StateDiffs>(id.number, &record.encode());
         }
-        let oldest_diff = self.prune_state_diffs(&mut batch, id.number);
-        let oldest_reverse = self.prune_reverse_diffs(&mut batch, id.number);
-        let oldest_list = self.prune_access_lists(&mut batch, &view, id.number)?;
         batch.delete::<PendingTable>(id.hash);
         batch.delete::<Proven>(id.hash);
-        meta::put_base(&mut batch, &id);
-        self.write(batch, id)?;
-        self.oldest_reverse = oldest_reverse;
-        self.oldest_list = oldest_list;
-        self.oldest_diff = oldest_diff;
         Ok(())
     }
 
@@ -316,9 +371,14 @@ impl Persister {
     }
 
     /// Removes reverse diffs beyond the limit. Returns the height of the oldest one left.
-    fn prune_reverse_diffs(&self, batch: &mut Batch<'_>, newest: BlockNumber) -> BlockNumber {
+    fn prune_reverse_diffs(
+        &self,
+        batch: &mut Batch<'_>,
+        newest: BlockNumber,
+        pruned_max: u64,
+    ) -> BlockNumber {
         let limit = (newest + 1).saturating_sub(self.shared.config.reverse_diff_blocks);
-        let end = limit.min(self.oldest_reverse + PRUNED_MAX).max(self.oldest_reverse);
+        let end = limit.min(self.oldest_reverse + pruned_max).max(self.oldest_reverse);
         for number in self.oldest_reverse..end {
             batch.delete::<ReverseDiffs>(number);
         }
@@ -326,9 +386,14 @@ impl Persister {
     }
 
     /// Removes state diffs beyond the limit. Returns the height below which none is left.
-    fn prune_state_diffs(&self, batch: &mut Batch<'_>, newest: BlockNumber) -> BlockNumber {
+    fn prune_state_diffs(
+        &self,
+        batch: &mut Batch<'_>,
+        newest: BlockNumber,
+        pruned_max: u64,
+    ) -> BlockNumber {
         let limit = (newest + 1).saturating_sub(self.shared.config.feed_blocks);
-        let end = limit.min(self.oldest_diff + PRUNED_MAX).max(self.oldest_diff);
+        let end = limit.min(self.oldest_diff + pruned_max).max(self.oldest_diff);
         for number in self.oldest_diff..end {
             batch.delete::<StateDiffs>(number);
         }
@@ -341,9 +406,10 @@ impl Persister {
         batch: &mut Batch<'_>,
         view: &View<'_>,
         newest: BlockNumber,
+        pruned_max: u64,
     ) -> Result<BlockNumber, Error> {
         let limit = (newest + 1).saturating_sub(self.shared.config.access_list_blocks);
-        let end = limit.min(self.oldest_list + PRUNED_MAX).max(self.oldest_list);
+        let end = limit.min(self.oldest_list + pruned_max).max(self.oldest_list);
         for number in self.oldest_list..end {
             // Side branches have lists too, until they are dropped.
             let mut cursor = view.cursor::<AccessLists>(&number.to_be_bytes());

@@ -136,8 +136,14 @@ impl StorageWriter {
             "database opened"
         );
         let running = Running::new(deps.fatal.clone());
-        let state =
-            State { chain, kept, advancing: false, in_flight: None, failure: None, stopped: false };
+        let state = State {
+            chain,
+            kept,
+            advancing: false,
+            in_flight: Vec::new(),
+            failure: None,
+            stopped: false,
+        };
         let shared = Arc::new(Shared {
             config,
             store,
@@ -246,13 +252,11 @@ impl StorageWriter {
                 Branch::Above(path) => path,
                 Branch::Below(number) => return Ok(Some(number)),
             };
-            // A block that is entering the base cannot be called back.
-            match state.in_flight {
-                Some(block) if path.first() != Some(&block.hash) => {
-                    shared.progress.wait(&mut state);
-                }
-                _ => break path,
+            // Blocks that are entering the base cannot be called back.
+            if path.starts_with(&state.in_flight) {
+                break path;
             }
+            shared.progress.wait(&mut state);
         };
         let mut batch = shared.store.batch();
         meta::put_forkchoice(&mut batch, forkchoice);

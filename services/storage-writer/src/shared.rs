@@ -1,6 +1,6 @@
 //! State shared by the callers' threads and the persist thread, and the rules for changing it.
 //!
-//! * The base changes only on the persist thread, one block in one batch.
+//! * The base changes only on the persist thread, by one batch for each step of a few blocks.
 //! * Pending blocks, forkchoice and epoch change on the callers' threads.
 //! * The database is written first, memory after it. So a reader that looks into memory first and
 //!   into the database then misses nothing. When both must change as one (a forkchoice, a step
@@ -47,8 +47,8 @@ pub struct State {
     pub kept: Kept,
     /// Whether the base is on its way to the head.
     pub advancing: bool,
-    /// Block that is being moved into the base.
-    pub in_flight: Option<BlockId>,
+    /// Blocks that are being moved into the base, lowest first.
+    pub in_flight: Vec<B256>,
     /// Reason why the base stopped on its way.
     pub failure: Option<String>,
     /// Whether the persist thread has ended.
@@ -179,11 +179,16 @@ impl Shared {
         let (view, base, branch) = {
             let mut state = self.state.lock();
             loop {
-                // Memory lags behind the database by one block at most, which is still pending in
-                // memory. So this snapshot's base is always found.
+                // Memory lags behind the database by one step at most, whose blocks are still pending
+                // in memory. So this snapshot's base is always found.
                 let view = self.store.snapshot();
                 let base = crate::meta::base(&view)?;
                 let (Ancestor::Base, branch) = state.chain.ancestor(hash, &base.hash) else {
+                    // The block may be below the database's base, and memory is about to follow.
+                    if !state.stopped && state.in_flight.contains(&hash) {
+                        self.progress.wait(&mut state);
+                        continue;
+                    }
                     return Ok(None);
                 };
                 if !branch.is_empty() {

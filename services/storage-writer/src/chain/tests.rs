@@ -155,6 +155,27 @@ fn side_branches_give_up_their_memory_first() {
 }
 
 #[test]
+fn blocks_enter_the_base_together_up_to_one_whose_tries_are_unknown() {
+    let mut chain = chain();
+    let numbers = |chain: &Chain, blocks, bytes| -> Vec<u64> {
+        chain.next_step(blocks, bytes).iter().map(|block| block.id.number).collect()
+    };
+    assert!(numbers(&chain, 8, u64::MAX).is_empty(), "none is due");
+    chain.goal = 13;
+    assert_eq!(numbers(&chain, 8, u64::MAX), [11], "its tries are computed over the base");
+    for number in [11, 12, 14] {
+        chain.set_trie(&id(number, 0).hash, TrieParts::whole(Arc::default()));
+    }
+    assert_eq!(numbers(&chain, 8, u64::MAX), [11, 12], "those of 13 are unknown");
+    chain.set_trie(&id(13, 0).hash, TrieParts::whole(Arc::default()));
+    assert_eq!(numbers(&chain, 8, u64::MAX), [11, 12, 13], "14 is not due");
+    assert_eq!(numbers(&chain, 2, u64::MAX), [11, 12]);
+    let one = chain.get(&id(11, 0).hash).unwrap().memory_bytes();
+    assert_eq!(numbers(&chain, 8, 2 * one), [11, 12]);
+    assert_eq!(numbers(&chain, 8, 0), [11], "one block always goes");
+}
+
+#[test]
 fn parts_of_a_trie_diff_make_a_whole_in_any_order_also_before_their_block() {
     let part = |nibble: u8| {
         let mut diff = TrieDiff::default();

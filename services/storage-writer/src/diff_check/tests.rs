@@ -1,7 +1,8 @@
 use super::check;
 use crate::{
     Error,
-    apply::{Tries, write_state},
+    apply::{Tries, undo, write_state},
+    overlay::Overlay,
 };
 use std::{collections::BTreeSet, sync::Arc};
 use tandem_primitives::{
@@ -9,7 +10,7 @@ use tandem_primitives::{
 };
 use tandem_store::{
     Durability, Store,
-    tables::{AccountTrie, StorageTrie},
+    tables::{AccountTrie, Accounts, Slots, StorageTrie, Table},
 };
 
 /// xorshift generator: the same numbers for the same seed.
@@ -214,4 +215,60 @@ fn honest_diffs_are_taken_and_any_change_of_one_node_is_refused() {
     }
     assert!(refused > 500, "{refused} nodes");
     assert!(depths.iter().all(|depths| depths.len() >= 3), "{depths:?}");
+}
+
+/// Returns all records of a table.
+fn records<T: Table>(store: &Store) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let view = store.view();
+    let mut cursor = view.cursor::<T>(&[]);
+    let mut records = Vec::new();
+    while let Some((key, value)) = cursor.entry().unwrap() {
+        records.push((key.to_vec(), value.to_vec()));
+        cursor.advance();
+    }
+    records
+}
+
+/// Writes the same blocks into two stores, one by one and in steps of several. Accounts are deleted,
+/// wiped and made again within a step.
+#[test]
+fn a_step_of_several_blocks_leaves_what_they_leave_one_by_one() {
+    let (mut wiped_in_step, mut refused) = (0, 0);
+    for seed in 1..=4u64 {
+        let mut random = Random(seed * 0x9e37_79b9_7f4a_7c15);
+        let (single, together) = (Store::in_memory(), Store::in_memory());
+        for step in 0..10 {
+            let blocks = if step == 0 { 1 } else { 2 + random.below(6) };
+            let (mut parts, mut root) = (Vec::new(), B256::ZERO);
+            let view = together.view();
+            let mut state = Overlay::new(&view);
+            for _ in 0..blocks {
+                let accounts = if step == 0 { 600 } else { random.below(40) };
+                let updates = updates(&mut random, accounts, 200);
+                assert_eq!(state.undo(&updates).unwrap(), undo(&single.view(), &updates).unwrap());
+                state.apply(&updates);
+                let tries = Tries::compute(&single.view(), &updates).unwrap();
+                write(&single, &updates, &tries);
+                parts.push(tries.parts[0].clone());
+                root = tries.root;
+            }
+            let tries = Tries::from_parts(&view, parts.clone()).unwrap();
+            assert_eq!(tries.root, root);
+            assert_eq!(check(&view, &tries.parts).unwrap(), Ok(()), "seed {seed}, step {step}");
+            // A step without one of its blocks fits only if the others change all of its nodes again.
+            for left_out in 0..parts.len() - 1 {
+                let mut others = parts.clone();
+                others.remove(left_out);
+                refused += usize::from(check(&view, &others).unwrap().is_err());
+            }
+            let earlier = &parts[..parts.len() - 1];
+            wiped_in_step += earlier.iter().map(|part| part.wiped.len()).sum::<usize>();
+            write(&together, &state.into_updates(), &tries);
+            assert_eq!(records::<Accounts>(&single), records::<Accounts>(&together));
+            assert_eq!(records::<Slots>(&single), records::<Slots>(&together));
+            assert_eq!(records::<AccountTrie>(&single), records::<AccountTrie>(&together));
+            assert_eq!(records::<StorageTrie>(&single), records::<StorageTrie>(&together));
+        }
+    }
+    assert!(wiped_in_step > 50 && refused > 50, "{wiped_in_step} wiped, {refused} refused");
 }

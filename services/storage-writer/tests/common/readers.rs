@@ -88,7 +88,8 @@ pub fn move_and_read(
     assert_eq!(writer.verify().unwrap().first_difference, None);
     drop((api, writer));
     let events = events.lock();
-    let steps = |pair: &[u64]| pair[1] == pair[0] + 1 || pair[1] < pair[0];
+    // Up to three blocks enter the base together.
+    let steps = |pair: &[u64]| pair[1] != pair[0] && pair[1] <= pair[0] + 3;
     assert!(events.windows(2).all(steps), "{events:?}");
 }
 
