@@ -136,14 +136,7 @@ impl StorageWriter {
             "database opened"
         );
         let running = Running::new(deps.fatal.clone());
-        let state = State {
-            chain,
-            kept,
-            advancing: false,
-            in_flight: Vec::new(),
-            failure: None,
-            stopped: false,
-        };
+        let state = State::new(chain, kept);
         let shared = Arc::new(Shared {
             config,
             store,

@@ -55,6 +55,14 @@ pub struct State {
     pub stopped: bool,
 }
 
+impl State {
+    /// Creates a state in which the base stays where it is.
+    pub fn new(chain: Chain, kept: Kept) -> Self {
+        let in_flight = Vec::new();
+        Self { chain, kept, advancing: false, in_flight, failure: None, stopped: false }
+    }
+}
+
 pub struct Shared {
     pub config: Config,
     pub store: Store,

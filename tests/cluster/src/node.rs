@@ -12,6 +12,8 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
+    thread,
+    time::{Duration, Instant},
 };
 use tandem_auth::Secret;
 use tandem_cluster::{ClientInfo, Cluster, Config, Ports};
@@ -145,7 +147,18 @@ impl Node {
         let Self { folder, cluster, .. } = self;
         cluster.stop().await;
         let path = datadir(&folder);
-        let verify = move || tandem_storage_writer::verify(&path).expect("the data can be read");
+        let verify = move || {
+            // A task that the stop cut off may hold the database for some moments longer.
+            let until = Instant::now() + Duration::from_secs(10);
+            loop {
+                match tandem_storage_writer::verify(&path) {
+                    Err(error) if error.is_in_use() && Instant::now() < until => {
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                    verified => break verified.expect("the data can be read"),
+                }
+            }
+        };
         let report = tokio::task::spawn_blocking(verify).await.unwrap();
         assert!(report.is_clean(), "{report:?}");
         drop(folder);
