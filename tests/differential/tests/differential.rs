@@ -9,7 +9,7 @@ use std::{env, path::PathBuf, thread};
 use tandem_differential::{Case, Evm, Options, Oracle, find_program, geth_input, run};
 
 /// Cases that continuous integration runs.
-const CASES: u64 = 500;
+const CASES: u64 = 200;
 
 fn find(program: &str) -> Option<PathBuf> {
     find_program(program, env::var_os("PATH").as_deref(), env::var_os("HOME").as_deref())
