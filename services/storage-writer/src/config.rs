@@ -41,8 +41,8 @@ pub struct Config {
     pub unfinalized_blocks_max: u64,
     /// Blocks that the base may lag behind its goal before a forkchoice waits.
     pub backlog_blocks_max: u64,
-    /// Blocks that enter the base together, in one write, when so many are due; fewer wait for more, but
-    /// for [`Config::step_wait_millis`] at most. 1 moves each block as soon as it is due.
+    /// Blocks that enter the base together, in one write, when so many are due; fewer wait a second for
+    /// more. 1 moves each block as soon as it is due.
     pub step_blocks: u64,
     /// Milliseconds that a block that is due waits for others. Not part of the interface: only for tests.
     #[serde(skip)]
