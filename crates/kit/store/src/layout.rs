@@ -148,7 +148,9 @@ impl Layout {
             let Ok(entries) = fs::read_dir(directory) else { continue };
             for entry in entries.flatten() {
                 let (path, name) = (entry.path(), entry.file_name());
-                if is_table_file(&path) || name == OWNER_FILE {
+                // The tables of the state have no blob files, so such a file is not the database's.
+                let is_table = path.extension().is_some_and(|extension| extension == "sst");
+                if is_table || name == OWNER_FILE {
                     let _ = fs::remove_file(path);
                 }
             }
