@@ -47,6 +47,7 @@ const SERVER: ServerDescription = ServerDescription {
     connections: "tandem_bench_connections_total",
     lost: "tandem_bench_connections_lost_total",
     stream_window: 1 << 20,
+    direct_connections: 0,
 };
 
 fn main() {

@@ -90,6 +90,7 @@ impl Server {
             limits: LIMITS,
             identity,
             access: permits,
+            direct: None,
             ready: ready(()),
             ended: inner.stop.clone(),
         };

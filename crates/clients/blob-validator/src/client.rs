@@ -39,6 +39,7 @@ const SERVER: ServerDescription = ServerDescription {
     connections: names::CONNECTIONS,
     lost: names::CONNECTIONS_LOST,
     stream_window: 4 << 20,
+    direct_connections: 0,
 };
 
 /// Settings of a [`Client`]. All times are in milliseconds.

@@ -28,6 +28,7 @@ const SERVER: ServerDescription = ServerDescription {
     connections: names::CONNECTIONS,
     lost: names::CONNECTIONS_LOST,
     stream_window: 1 << 20,
+    direct_connections: 0,
 };
 
 /// Settings of a [`Client`]. All times are in milliseconds.

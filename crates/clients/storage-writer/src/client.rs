@@ -10,7 +10,10 @@ use super::{
 use crate::metrics as names;
 use metrics::counter;
 use prost::Message;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tandem_actor::{TaskSender, task_queue};
 use tandem_primitives::{
     B256, BlockId, BlockNumber, Bytes, ShardSet, StateDiff, TrieDiff, WalkTarget,
@@ -32,6 +35,9 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tonic::{Request, Response, Status, Streaming};
 
+/// Connections for direct calls. A client reads by one call at a time, and by a few more with many keys.
+const DIRECT_CONNECTIONS: usize = 4;
+
 const SERVER: ServerDescription = ServerDescription {
     role: STORAGE_WRITER,
     service: SERVICE_NAME,
@@ -39,6 +45,7 @@ const SERVER: ServerDescription = ServerDescription {
     connections: names::CLIENT_CONNECTIONS,
     lost: names::CLIENT_CONNECTIONS_LOST,
     stream_window: 8 << 20,
+    direct_connections: DIRECT_CONNECTIONS,
 };
 
 /// Settings of a [`Client`]. All times are in milliseconds.
@@ -228,6 +235,7 @@ impl Client {
     /// waits then panics. Waits for an answer itself, for at most two seconds.
     pub fn stop(&self) {
         self.stopped.cancel();
+        self.remote.connection.end_direct_calls();
         self.release_epoch();
     }
 
@@ -250,6 +258,25 @@ impl Client {
     pub(crate) fn epoch(&self) -> Result<Epoch> {
         let no_epoch = || Error::Unavailable("no right to write".to_owned());
         self.lease.held().ok_or_else(no_epoch)
+    }
+
+    /// Makes a call that may be made twice, without HTTP/2 where a direct connection is free. Waits for
+    /// its answer.
+    fn call_directly<R: Message + Clone, A: Message + Default, F>(
+        &self,
+        options: CallOptions,
+        method: &'static str,
+        request: impl Into<R>,
+        send: impl Fn(Calls, Request<R>) -> F,
+    ) -> Result<A>
+    where
+        F: Future<Output = Result<A, Status>>,
+    {
+        let (started, request) = (Instant::now(), request.into());
+        match self.remote.call_directly(options, method, &request) {
+            Some(answer) => Ok(answer),
+            None => self.call(options.after(started.elapsed()), request, send),
+        }
     }
 
     /// Makes a call and waits for its answer.
@@ -294,7 +321,8 @@ impl BaseReads for Client {
     fn read_state(&self, request: &ReadState) -> Result<StateValues> {
         let read = |part: &ReadState| {
             let send = unary!(read_state, v1::ReadStateRequest);
-            let answer = self.call(self.read("read_state"), part, send)?;
+            let call = self.call_directly(self.read("read_state"), "ReadState", part, send);
+            let answer: v1::ReadStateResponse = call?;
             Ok(answer.into_values(part)?)
         };
         self.reads.read(request, |all| parts::read_state(all, read))
@@ -303,7 +331,10 @@ impl BaseReads for Client {
     fn walk_trie(&self, targets: &[WalkTarget]) -> Result<TrieNodes> {
         parts::walk_trie(targets, |part| {
             let send = unary!(walk_trie, v1::WalkTrieRequest);
-            Ok(self.call(self.read("walk_trie").traced(), part, send)?.try_into()?)
+            let options = self.read("walk_trie").traced();
+            let answer: v1::WalkTrieResponse =
+                self.call_directly(options, "WalkTrie", part, send)?;
+            Ok(answer.try_into()?)
         })
     }
 }

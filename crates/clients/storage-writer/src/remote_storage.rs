@@ -5,6 +5,7 @@ use crate::metrics as names;
 use metrics::{counter, histogram};
 use prost::Message;
 use std::time::{Duration, Instant};
+use tandem_primitives::Bytes;
 use tandem_proto::{
     limits::STORAGE_MESSAGE_BYTES_MAX,
     storage::{Error, Result},
@@ -45,6 +46,11 @@ impl CallOptions {
         Self { timeout, ..self }
     }
 
+    /// Returns these settings for a call of which this time has passed already.
+    pub fn after(self, passed: Duration) -> Self {
+        Self { timeout: self.timeout.saturating_sub(passed), ..self }
+    }
+
     /// Returns these settings without a retry after a loss.
     pub fn once(self) -> Self {
         Self { retry: false, ..self }
@@ -69,6 +75,26 @@ impl ClientConfig {
 }
 
 impl RemoteStorage {
+    /// Makes a call directly, if that is possible. Blocks the thread.
+    pub fn call_directly<R: Message, A: Message + Default>(
+        &self,
+        CallOptions { name, timeout, traced, .. }: CallOptions,
+        method: &'static str,
+        request: &R,
+    ) -> Option<A> {
+        let started = Instant::now();
+        let context = if traced { traceparent(&Span::current()) } else { None };
+        // A vector has room for everything.
+        let write = |buffer: &mut Vec<u8>| {
+            let _ = request.encode(buffer);
+        };
+        let answer = self.connection.call_directly(method, context.as_deref(), timeout, write)?;
+        // One that cannot be read is asked for once more, for the error.
+        let answer = A::decode(Bytes::from(answer)).ok()?;
+        histogram!(names::CLIENT_SECONDS, "call" => name).record(started.elapsed());
+        Some(answer)
+    }
+
     /// Makes a call with `send`, at most twice.
     ///
     /// # Errors

@@ -31,6 +31,7 @@ const SERVER: ServerDescription = ServerDescription {
     connections: names::CONNECTIONS,
     lost: names::CONNECTIONS_LOST,
     stream_window: 4 << 20,
+    direct_connections: 0,
 };
 
 /// Answers that may wait for the executor's thread: more than it has transactions there.

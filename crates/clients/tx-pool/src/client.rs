@@ -30,6 +30,7 @@ const SERVER: ServerDescription = ServerDescription {
     connections: names::CONNECTIONS,
     lost: names::CONNECTIONS_LOST,
     stream_window: 2 << 20,
+    direct_connections: 0,
 };
 
 /// Bytes of transactions after which the next ones go into a message of their own.

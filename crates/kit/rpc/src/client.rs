@@ -1,6 +1,7 @@
 use crate::{
     backoff::Backoff,
     connector::Connector,
+    direct::DirectConnections,
     endpoint::{EndpointError, parse},
     identity::Identity,
     log_once::LogOnce,
@@ -62,6 +63,8 @@ pub struct ServerDescription {
     /// Bytes that may arrive on one stream before they are read. A large answer then need not wait
     /// for the window to reopen. The connection has room for two such streams.
     pub stream_window: u32,
+    /// Number of connections for direct calls; 0 if the server offers none.
+    pub direct_connections: usize,
 }
 
 /// One connection of a client to its server, made in the background and remade after a loss.
@@ -74,6 +77,8 @@ pub struct ClientConnection<C> {
     pub(crate) server: ServerDescription,
     pub(crate) current: watch::Sender<Option<LiveConnection<C>>>,
     made: AtomicU64,
+    /// Connections for direct calls to the current server.
+    pub(crate) direct: DirectConnections,
 }
 
 /// Server that may be connected to.
@@ -149,6 +154,7 @@ impl<C: Clone> ClientConnection<C> {
             server,
             current: watch::Sender::new(None),
             made: AtomicU64::new(0),
+            direct: DirectConnections::default(),
         })
     }
 
@@ -200,7 +206,8 @@ impl<C: Clone> ClientConnection<C> {
         O: Future<Output = Result<T, Status>>,
         L: Future<Output = Status>,
     {
-        let ServerDescription { role: server, connections, lost, .. } = self.server;
+        let ServerDescription { role: server, connections, lost, direct_connections, .. } =
+            self.server;
         let mut backoff = Backoff::default();
         // Reasons logged since the last connection.
         let mut logged = LogOnce::default();
@@ -213,6 +220,7 @@ impl<C: Clone> ClientConnection<C> {
                     counter!(connections).increment(1);
                     info!(server, endpoint = %target.uri, "connected");
                     let since = Instant::now();
+                    let _open = self.direct.open(&target.connector, direct_connections).await;
                     let status = live(opened).await;
                     counter!(lost).increment(1);
                     warn!(server, %status, "connection lost");

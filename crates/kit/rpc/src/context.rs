@@ -34,10 +34,15 @@ pub fn continued(span: Span, metadata: &MetadataMap) -> Span {
 /// Returns the span of a call that matters only within its caller's span: none if the caller has
 /// none.
 pub fn remote_span(metadata: &MetadataMap, span: impl FnOnce() -> Span) -> Span {
-    if context_of(metadata).is_none() {
-        return Span::none();
-    }
-    continued(span(), metadata)
+    span_within(context_of(metadata), span)
+}
+
+/// Like [`remote_span`], for a caller's span that is known as text.
+pub fn span_within(context: Option<&str>, span: impl FnOnce() -> Span) -> Span {
+    let Some(context) = context else { return Span::none() };
+    let span = span();
+    set_remote_parent(&span, context);
+    span
 }
 
 fn context_of(metadata: &MetadataMap) -> Option<&str> {

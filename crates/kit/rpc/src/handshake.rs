@@ -2,6 +2,7 @@
 
 use crate::{
     connections::Connections,
+    direct::{self, DirectServer},
     incoming::Accepted,
     roles::{format_roles, roles_of},
     socket::{Caller, Socket, Wire},
@@ -59,12 +60,13 @@ impl From<io::Error> for Refusal {
 }
 
 /// Returns the connection once it is encrypted. Returns `None` for a client that only checked
-/// whether the port is open, and if there is no room.
+/// whether the port is open, if there is no room, and for a connection for direct calls.
 pub async fn accept_tls(
     stream: ByteStream,
     address: SocketAddr,
     config: Arc<ServerConfig>,
     connections: &Arc<Connections>,
+    direct_server: Option<&Arc<DirectServer>>,
 ) -> Result<Option<Accepted>, Refusal> {
     let Some(first) = peek(&stream).await? else { return Ok(None) };
     if first != HANDSHAKE_RECORD {
@@ -76,6 +78,13 @@ pub async fn accept_tls(
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let roles = certificates.first().map(roles_of).unwrap_or_default();
     debug!(peer = %address, roles = format_roles(&roles), "caller known by its certificate");
+    if stream.get_ref().1.alpn_protocol() == Some(direct::PROTOCOL) {
+        let caller = Caller { roles: roles.into(), address: Some(address.ip()), connection: None };
+        if let Some(server) = direct_server {
+            server.take(stream, caller)?;
+        }
+        return Ok(None);
+    }
     let Some(slot) = connections.admit(address) else { return Ok(None) };
     let caller = Caller::at(&slot, roles.into());
     Ok(Some(Socket::served(Wire::Right(Box::new(stream.into())), caller, Some(slot))))

@@ -1,12 +1,13 @@
 use crate::{
     connections::ListenerLimits,
+    direct::{DirectCalls, DirectServer},
     guard::{Access, Guarded},
     identity::Identity,
     incoming::Incoming,
     listener::Listener,
     unread::UnreadWatch,
 };
-use std::{convert::Infallible, future::pending, io, time::Duration};
+use std::{convert::Infallible, future::pending, io, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -53,10 +54,22 @@ pub struct Host<S, R> {
     pub identity: Identity,
     /// Rule for the calls that each proven role may make.
     pub access: Access,
+    /// Function that answers direct calls, if the service offers any. Only callers with a proven role
+    /// get them.
+    pub direct: Option<DirectCalls>,
     /// Future that ends when the service can do its work. Until then its health is "not serving".
     pub ready: R,
     /// Token cancelled when the server stops, for streams that would not end by themselves.
     pub ended: CancellationToken,
+}
+
+/// Guard that closes the direct connections when the server ends.
+struct EndsWithHost(Arc<DirectServer>);
+
+impl Drop for EndsWithHost {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 impl<S, R> Host<S, R>
@@ -95,12 +108,15 @@ where
         mut state: watch::Receiver<T>,
         serves: impl Fn(&T) -> bool,
     ) -> io::Result<()> {
-        let Self { service, descriptors, limits, identity, access, ready, ended } = self;
+        let Self { service, descriptors, limits, identity, access, direct, ready, ended } = self;
         let _ends_streams = ended.clone().drop_guard();
         let tls = identity.tls().cloned();
         // Health and reflection are open to every caller with a certificate.
         let service = Guarded::new(service, tls.is_some().then_some(access));
-        let incoming = Incoming::new(listener.into(), S::NAME, ListenerLimits::default(), tls);
+        let direct = direct.map(|calls| DirectServer::new(S::NAME, access, calls));
+        let _ends_direct = direct.clone().map(EndsWithHost);
+        let incoming = Incoming::new(listener.into(), S::NAME, ListenerLimits::default(), tls)
+            .with_direct(direct);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status(S::NAME, ServingStatus::NotServing).await;
         let reflection_service = tonic_reflection::server::Builder::configure()

@@ -7,6 +7,7 @@
 
 use crate::{
     connections::{Connections, ListenerLimits},
+    direct::DirectServer,
     handshake::{Refusal, accept_tls},
     listener::{Accept, Listener},
     log_once::LogOnce,
@@ -53,6 +54,7 @@ pub type Accepted = Socket<Wire<ByteStream>>;
 pub struct Incoming<A = Listener> {
     listener: A,
     tls: Option<Arc<Tls>>,
+    direct: Option<Arc<DirectServer>>,
     connections: Arc<Connections>,
     sweeps: Interval,
     backoff: AcceptBackoff,
@@ -77,6 +79,7 @@ impl<A: Accept> Incoming<A> {
         Self {
             listener,
             tls,
+            direct: None,
             connections: Connections::new(service, limits),
             sweeps,
             backoff: AcceptBackoff::default(),
@@ -84,6 +87,12 @@ impl<A: Accept> Incoming<A> {
             under_way: VecDeque::new(),
             logged: Arc::default(),
         }
+    }
+
+    /// Passes connections for direct calls to this server; without one they are closed.
+    #[must_use]
+    pub fn with_direct(self, direct: Option<Arc<DirectServer>>) -> Self {
+        Self { direct, ..self }
     }
 
     /// Returns the next connection of the listener, after a wait if none could be accepted.
@@ -119,9 +128,10 @@ impl<A: Accept> Incoming<A> {
             counter!(names::REFUSED_CONNECTIONS, "reason" => "crowded").increment(1);
         }
         let (logged, connections) = (self.logged.clone(), self.connections.clone());
+        let direct = self.direct.clone();
         let handshake = self.handshakes.spawn(async move {
-            let accepted =
-                timeout(HANDSHAKE_MAX, accept_tls(stream, address, config, &connections)).await;
+            let accept = accept_tls(stream, address, config, &connections, direct.as_ref());
+            let accepted = timeout(HANDSHAKE_MAX, accept).await;
             let refusal = match accepted.unwrap_or(Err(Refusal::Late)) {
                 Ok(socket) => return socket,
                 Err(refusal) => refusal,

@@ -27,6 +27,9 @@
 //! **Sockets.** A server that is reached over loopback listens on a Unix socket beside its port
 //! ([`Listener`]), and a client whose URL names loopback uses it. All others use TCP.
 //!
+//! **Direct calls.** A server may offer some calls without HTTP/2 ([`Host::direct`]) to clients that reach
+//! its Unix socket. The thread that wants the answer makes such a call itself.
+//!
 //! **Bounds of a server.** A listener has at most 512 connections, 128 from one address. The HTTP/2
 //! preface must arrive within five seconds, after the handshake if there is one. A client that
 //! takes nothing of an answer for twenty seconds loses its connection, with all that is ready for
@@ -41,6 +44,7 @@ mod client;
 mod connections;
 mod connector;
 mod context;
+mod direct;
 mod endpoint;
 mod guard;
 mod handshake;
@@ -61,7 +65,8 @@ pub use call::{CallError, CallPolicy};
 pub use client::{
     ClientConnection, ConnectionConfig, LiveConnection, LiveGuard, ServerDescription,
 };
-pub use context::{continued, remote_span, set_traceparent, traced};
+pub use context::{continued, remote_span, set_traceparent, span_within, traced};
+pub use direct::{DirectCall, DirectCalls};
 pub use endpoint::{EndpointError, check_endpoint};
 pub use guard::Access;
 pub use host::{DRAIN_MAX, Host, Limits};

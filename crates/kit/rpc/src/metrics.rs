@@ -5,6 +5,8 @@ use metrics::{Unit, counter, describe_counter, describe_gauge};
 /// Counter of bytes on the sockets between services, by sender and receiver. The client counts
 /// them, as it knows both.
 pub const BYTES: &str = "tandem_rpc_bytes_total";
+/// Counter of calls that a client made directly, without HTTP/2.
+pub const DIRECT_CALLS: &str = "tandem_rpc_direct_calls_total";
 /// Counter of calls that a certificate may not make, by its role and the service.
 pub const REFUSED_CALLS: &str = "tandem_rpc_refused_calls_total";
 /// Counter of connections that a server refused or gave up, by reason.
@@ -21,6 +23,8 @@ pub const EXPIRES: &str = "tandem_rpc_certificate_expires_timestamp_seconds";
 pub fn describe_client() {
     let text = "Bytes on the sockets between services, by sender and receiver";
     describe_counter!(BYTES, Unit::Bytes, text);
+    let text = "Calls that a client made directly, without HTTP/2";
+    describe_counter!(DIRECT_CALLS, Unit::Count, text);
 }
 
 pub fn describe_tls() {

@@ -1,7 +1,7 @@
 //! Certificates from files, for both sides of a connection, read again as they change.
 
 use crate::{
-    metrics as names,
+    direct, metrics as names,
     roles::{ServerOfRole, format_roles, roles_of, verify_chain},
 };
 use arc_swap::ArcSwap;
@@ -361,7 +361,7 @@ impl TlsMaterial {
             .with_client_cert_verifier(callers)
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(invalid(&files.key))?;
-        server.alpn_protocols = vec![HTTP2.to_vec()];
+        server.alpn_protocols = vec![HTTP2.to_vec(), direct::PROTOCOL.to_vec()];
         // Connections live long, so a shorter handshake gains nothing. A resumed session would not
         // be asked for its certificate again.
         server.session_storage = Arc::new(NoServerSessionStorage {});

@@ -96,6 +96,7 @@ impl Server {
             limits: LIMITS,
             identity: self.identity,
             access: permits,
+            direct: None,
             ready,
             ended,
         };

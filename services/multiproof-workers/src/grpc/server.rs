@@ -111,6 +111,7 @@ impl Server {
             limits: LIMITS,
             identity,
             access: permits,
+            direct: None,
             ready: ready(()),
             ended: inner.stop.clone(),
         };

@@ -71,6 +71,7 @@ impl Server {
             limits: LIMITS,
             identity: self.identity,
             access: permits,
+            direct: None,
             // The snapshot was loaded before there was a table to offer.
             ready: ready(()),
             ended,

@@ -43,6 +43,7 @@
 
 mod admission;
 mod call_scheduler;
+mod direct;
 mod download;
 mod feed;
 mod lease_table;

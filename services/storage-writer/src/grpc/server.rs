@@ -3,6 +3,7 @@
 use super::{
     admission::Admission,
     call_scheduler::{CallScheduler, Lane, caller},
+    direct,
     download::download,
     feed::{ServedFeed, follow},
     lease_table::LeaseTable,
@@ -15,7 +16,7 @@ use std::{
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
-use tandem_primitives::{B256, BlockNumber, ShardSet, TrieDiff, WalkTarget};
+use tandem_primitives::{B256, BlockNumber, ShardSet, TrieDiff};
 use tandem_proto::{
     access::permits,
     convert::{EpochRequest, TrieDiffParts},
@@ -24,7 +25,7 @@ use tandem_proto::{
     snap::StateRequest,
     storage::{
         self, Block, BlockRecord, BlockRef, DatabaseCheckpoints, Epoch, Forkchoice, KeptBlock,
-        Leadership, PendingBlock, ReadState, StateDownloads, StorageApi, Term,
+        Leadership, PendingBlock, StateDownloads, StorageApi, Term,
     },
     wire::{
         DESCRIPTORS,
@@ -165,6 +166,7 @@ impl Server {
             limits: LIMITS,
             identity: self.identity,
             access: permits,
+            direct: Some(direct::calls(&self.api)),
             ready: ready(()),
             ended: CancellationToken::new(),
         };
@@ -399,19 +401,14 @@ impl generated::StorageWriter for Service {
         &self,
         request: Request<v1::ReadStateRequest>,
     ) -> Answer<v1::ReadStateResponse> {
-        let call =
-            |api: &dyn StorageApi, wire| Ok(api.read_state(&ReadState::try_from(wire)?)?.into());
-        self.answer(Lane::Short, request, call).await
+        self.answer(Lane::Short, request, direct::read_state).await
     }
 
     async fn walk_trie(
         &self,
         request: Request<v1::WalkTrieRequest>,
     ) -> Answer<v1::WalkTrieResponse> {
-        let call = |api: &dyn StorageApi, wire| {
-            Ok(api.walk_trie(&Vec::<WalkTarget>::try_from(wire)?)?.into())
-        };
-        self.answer(Lane::Short, request, call).await
+        self.answer(Lane::Short, request, direct::walk_trie).await
     }
 
     async fn commit(&self, request: Request<v1::CommitRequest>) -> Answer<v1::CommitResponse> {

@@ -65,6 +65,7 @@ impl Server {
             limits: LIMITS,
             identity,
             access: permits,
+            direct: None,
             ready,
             ended: CancellationToken::new(),
         };

@@ -7,11 +7,16 @@ use std::{
     convert::Infallible,
     future::{Ready, ready},
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::{Context, Poll},
+    thread,
 };
 use tandem_rpc::{
-    ClientConnection, ConnectionConfig, Host, Identity, Limits, Listener, ServerDescription,
+    ClientConnection, ConnectionConfig, DirectCall, Host, Identity, Limits, Listener,
+    ServerDescription,
 };
 use tokio::time::timeout;
 use tokio_util::{
@@ -58,6 +63,23 @@ fn access(role: &str, service: &str, method: &str) -> bool {
     roles.contains(&role)
 }
 
+/// Bytes to which a direct call has no answer.
+pub const UNANSWERED: &[u8] = b"unanswered";
+/// Bytes that are answered after a while.
+pub const SLOW: &[u8] = b"slow";
+/// Slow calls that have begun.
+pub static SLOW_CALLS: AtomicUsize = AtomicUsize::new(0);
+
+fn echo_directly(call: &DirectCall<'_>, answer: &mut Vec<u8>) -> bool {
+    if call.request == SLOW {
+        SLOW_CALLS.fetch_add(1, Relaxed);
+        thread::sleep(2 * PATIENCE);
+    }
+    answer.extend_from_slice(call.context.unwrap_or_default().as_bytes());
+    answer.extend_from_slice(call.request);
+    call.request != UNANSWERED
+}
+
 /// Service on a port of its own, until it is dropped.
 pub struct Served {
     pub address: SocketAddr,
@@ -82,6 +104,7 @@ impl Served {
             limits,
             identity,
             access,
+            direct: Some(Arc::new(echo_directly)),
             ready: ready(()),
             ended: CancellationToken::new(),
         };
@@ -97,22 +120,27 @@ pub const SERVER: ServerDescription = ServerDescription {
     connections: "tandem_test_connections_total",
     lost: "tandem_test_connections_lost_total",
     stream_window: 1 << 20,
+    direct_connections: 0,
 };
 
 /// Client that keeps a connection to the service until it is dropped.
 pub struct Caller {
-    connection: Arc<ClientConnection<Channel>>,
+    pub connection: Arc<ClientConnection<Channel>>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Caller {
     pub fn start(address: SocketAddr, identity: &Identity) -> Self {
+        Self::start_to(SERVER, address, identity)
+    }
+
+    pub fn start_to(server: ServerDescription, address: SocketAddr, identity: &Identity) -> Self {
         let scheme = if identity.is_proven() { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
         let wait = PATIENCE.as_millis() as u64;
         let identity = identity.clone();
         let config = ConnectionConfig { connect_ms_max: wait, keep_alive_ms: wait, identity };
-        let connection = Arc::new(ClientConnection::new(&url, SERVER, &config).unwrap());
+        let connection = Arc::new(ClientConnection::new(&url, server, &config).unwrap());
         let kept = connection.clone();
         let task = tokio::spawn(async move { kept.keep_serving().await });
         Self { connection, _task: AbortOnDropHandle::new(task) }

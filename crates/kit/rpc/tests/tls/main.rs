@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bytes;
+mod direct;
 mod echo;
 mod house;
 mod logs;

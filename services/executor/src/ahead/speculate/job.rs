@@ -572,9 +572,9 @@ impl Job {
         let (count, took) = (self.block.transactions.len() as u64, self.started.elapsed());
         if self.in_rounds {
             experience.note_missed(self.parked.load(SeqCst) > count / 2);
-            experience.note_rounds_pay(self.wait_of(self.surprises.load(SeqCst)) > took / 5);
+            experience.note_rounds_pay(self.wait_of(self.surprises.load(SeqCst)) > took / 12);
         } else {
-            experience.note_rounds_pay(self.wait_of(self.sources.parent.calls()) > took / 3);
+            experience.note_rounds_pay(self.wait_of(self.sources.parent.calls()) > took / 8);
         }
     }
 
