@@ -101,6 +101,11 @@ async fn the_demo_corpus_is_valid_where_services_know_each_other_by_certificates
         let list = block.params[0]["transactions"].as_array().unwrap();
         transactions += list.iter().map(|hex| hex.as_str().unwrap().len() / 2 - 1).sum::<usize>();
     }
+    // They share a machine, so values and paths are read without HTTP/2.
+    for name in ["executor", "multiproof-worker"] {
+        let calls = counter(&six.metrics(name), "tandem_rpc_direct_calls_total");
+        assert!(calls > 0.0, "{name} makes no direct calls");
+    }
     // Each block's body goes to storage-writer, and its changes go to the workers.
     let sent = bytes(&six, "executor", "executor", "storage-writer");
     assert!(sent > transactions as f64, "{sent} bytes, {transactions} of transactions");
