@@ -235,7 +235,7 @@ impl Client {
     /// waits then panics. Waits for an answer itself, for at most two seconds.
     pub fn stop(&self) {
         self.stopped.cancel();
-        self.remote.connection.end_direct_calls();
+        self.remote.connection.direct().close();
         self.release_epoch();
     }
 

@@ -88,7 +88,7 @@ impl RemoteStorage {
         let write = |buffer: &mut Vec<u8>| {
             let _ = request.encode(buffer);
         };
-        let answer = self.connection.call_directly(method, context.as_deref(), timeout, write)?;
+        let answer = self.connection.direct().call(method, context.as_deref(), timeout, write)?;
         // One that cannot be read is asked for once more, for the error.
         let answer = A::decode(Bytes::from(answer)).ok()?;
         histogram!(names::CLIENT_SECONDS, "call" => name).record(started.elapsed());

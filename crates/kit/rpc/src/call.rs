@@ -108,25 +108,6 @@ impl ClientConnection<Channel> {
         }
     }
 
-    /// Makes a call that may be made twice directly, over a connection that no other call uses, and waits
-    /// for the answer. `write` appends the encoded request to a buffer, and the answer is encoded, too.
-    /// Returns `None` if the call has to be made by [`Self::call`]. Blocks the thread, for `timeout` at most
-    /// while nothing arrives.
-    pub fn call_directly(
-        &self,
-        method: &str,
-        context: Option<&str>,
-        timeout: Duration,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) -> Option<Vec<u8>> {
-        self.direct.call(method, context, timeout, write)
-    }
-
-    /// Ends all direct calls; the callers go on with [`Self::call`].
-    pub fn end_direct_calls(&self) {
-        self.direct.close();
-    }
-
     /// Returns whether a call failed because its connection was lost.
     async fn is_loss(&self, status: &Status, generation: u64, deadline: Instant) -> bool {
         let by_service = status.metadata().get_bin(self.server.error_metadata).is_some();

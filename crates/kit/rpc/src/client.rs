@@ -78,7 +78,7 @@ pub struct ClientConnection<C> {
     pub(crate) current: watch::Sender<Option<LiveConnection<C>>>,
     made: AtomicU64,
     /// Connections for direct calls to the current server.
-    pub(crate) direct: DirectConnections,
+    direct: DirectConnections,
 }
 
 /// Server that may be connected to.
@@ -166,6 +166,11 @@ impl<C: Clone> ClientConnection<C> {
     /// Returns the connection, `None` while there is none.
     pub fn live(&self) -> Option<LiveConnection<C>> {
         self.current.borrow().clone()
+    }
+
+    /// Returns the connections for direct calls. A call that they leave goes over the live connection.
+    pub fn direct(&self) -> &DirectConnections {
+        &self.direct
     }
 
     /// Returns the number of connections made so far. A new connection may lead to another process.

@@ -45,7 +45,7 @@ impl Guard {
     fn check(&self, caller: Option<&Caller>, service: &str, path: &str) -> Result<(), Status> {
         let caller = caller.cloned().unwrap_or_default();
         let method = path.rsplit('/').next().unwrap_or(path);
-        if caller.roles.iter().any(|role| (self.access)(role, service, method)) {
+        if caller.may_call(self.access, service, method) {
             return Ok(());
         }
         let role = caller.roles.first().map_or("none", String::as_str).to_owned();

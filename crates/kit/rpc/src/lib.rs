@@ -66,7 +66,7 @@ pub use client::{
     ClientConnection, ConnectionConfig, LiveConnection, LiveGuard, ServerDescription,
 };
 pub use context::{continued, remote_span, set_traceparent, span_within, traced};
-pub use direct::{DirectCall, DirectCalls};
+pub use direct::{DirectCall, DirectCalls, DirectConnections};
 pub use endpoint::{EndpointError, check_endpoint};
 pub use guard::Access;
 pub use host::{DRAIN_MAX, Host, Limits};

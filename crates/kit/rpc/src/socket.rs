@@ -3,6 +3,7 @@
 
 use crate::{
     connections::{Connection, ConnectionSlot},
+    guard::Access,
     roles::format_roles,
 };
 use metrics::Counter;
@@ -45,6 +46,11 @@ impl Caller {
     pub(crate) fn at(slot: &ConnectionSlot, roles: Arc<[String]>) -> Self {
         let connection = slot.connection().clone();
         Self { roles, address: Some(connection.address.ip()), connection: Some(connection) }
+    }
+
+    /// Returns whether one of the caller's roles may call a method of a service.
+    pub(crate) fn may_call(&self, access: Access, service: &str, method: &str) -> bool {
+        self.roles.iter().any(|role| access(role, service, method))
     }
 
     /// Returns a number that no other connection of the same listener has.

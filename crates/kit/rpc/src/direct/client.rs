@@ -1,6 +1,6 @@
 //! Direct connections of a client.
 
-use super::{ANSWER_HEAD, MESSAGE_BYTES_MAX, REQUEST_HEAD, UNREAD_MAX, length};
+use super::{ANSWER_HEAD, MESSAGE_BYTES_MAX, REQUEST_HEAD, UNREAD_MAX, length, recycle};
 use crate::{connector::Connector, metrics as names};
 use metrics::{Counter, counter};
 use parking_lot::Mutex;
@@ -31,7 +31,7 @@ struct State {
 impl DirectConnections {
     /// Opens connections in place of the earlier ones, as many as the server takes. They are closed when
     /// the guard is dropped.
-    pub async fn open(&self, connector: &Connector, count: usize) -> OpenGuard<'_> {
+    pub(crate) async fn open(&self, connector: &Connector, count: usize) -> OpenGuard<'_> {
         let guard = OpenGuard(self);
         for _ in 0..count {
             let opened = connector.clone().connect_directly().await;
@@ -55,8 +55,9 @@ impl DirectConnections {
         guard
     }
 
-    /// Makes a call over a free connection and waits for its answer, `timeout` for each piece of it.
-    /// `write` appends the message to the buffer. Returns `None` if the call has to be made over HTTP/2.
+    /// Makes a call that may be made twice, over a free connection, and waits for its answer: `timeout` for
+    /// each piece of it. Blocks the thread. `write` appends the encoded request to the buffer, and the answer
+    /// is encoded, too. Returns `None` if the call has to be made over HTTP/2.
     pub fn call(
         &self,
         method: &str,
@@ -85,9 +86,9 @@ impl DirectConnections {
         }
     }
 
-    /// Closes all connections. Calls that wait for their answers get none.
+    /// Closes all connections. Calls that wait for their answers get none, and are made over HTTP/2.
     pub fn close(&self) {
-        let (free, sockets) = {
+        let (_free, sockets) = {
             let mut state = self.0.lock();
             state.closed += 1;
             (mem::take(&mut state.free), mem::take(&mut state.sockets))
@@ -96,13 +97,12 @@ impl DirectConnections {
             // An error means that it is closed already.
             let _ = socket.shutdown(Shutdown::Both);
         }
-        drop(free);
     }
 }
 
 /// Guard of open connections, which it closes on drop.
 #[must_use]
-pub struct OpenGuard<'a>(&'a DirectConnections);
+pub(crate) struct OpenGuard<'a>(&'a DirectConnections);
 
 impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
@@ -184,7 +184,7 @@ impl DirectConnection {
         }
         let of = |text: &str| u8::try_from(text.len()).map_err(io::Error::other);
         let lengths = [of(method)?, of(context)?];
-        self.buffer.clear();
+        recycle(&mut self.buffer);
         self.buffer.resize(REQUEST_HEAD, 0);
         self.buffer.extend_from_slice(method.as_bytes());
         self.buffer.extend_from_slice(context.as_bytes());

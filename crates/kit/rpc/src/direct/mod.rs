@@ -22,7 +22,8 @@
 mod client;
 mod server;
 
-pub(crate) use client::{CountedSocket, DirectConnections, DirectStream};
+pub use client::DirectConnections;
+pub(crate) use client::{CountedSocket, DirectStream};
 pub(crate) use server::DirectServer;
 pub use server::{DirectCall, DirectCalls};
 
@@ -36,8 +37,16 @@ const MESSAGE_BYTES_MAX: usize = 4 << 20;
 const REQUEST_HEAD: usize = 6;
 /// Bytes before an answer.
 const ANSWER_HEAD: usize = 5;
+/// Bytes of a buffer that a connection keeps between calls.
+const BUFFER_MAX: usize = 256 << 10;
 /// Longest time in which the other side may take nothing of a message.
 const UNREAD_MAX: Duration = Duration::from_secs(20);
+
+/// Empties a buffer, and gives back what a long message took.
+fn recycle(buffer: &mut Vec<u8>) {
+    buffer.clear();
+    buffer.shrink_to(BUFFER_MAX);
+}
 
 /// Returns a length as the head of a message has it, `None` if the message is too long.
 fn length(bytes: usize) -> Option<[u8; 4]> {

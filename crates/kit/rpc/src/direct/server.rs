@@ -1,6 +1,6 @@
 //! Direct connections of a server.
 
-use super::{ANSWER_HEAD, MESSAGE_BYTES_MAX, REQUEST_HEAD, UNREAD_MAX, length};
+use super::{ANSWER_HEAD, MESSAGE_BYTES_MAX, REQUEST_HEAD, UNREAD_MAX, length, recycle};
 use crate::{guard::Access, socket::Caller, stream::ByteStream};
 use parking_lot::Mutex;
 use rustls::{ServerConnection, StreamOwned};
@@ -19,8 +19,6 @@ use tracing::debug;
 
 /// Largest number of direct connections, each with a thread. A client beyond them uses HTTP/2.
 const CONNECTIONS_MAX: usize = 64;
-/// Bytes of a buffer that a connection keeps between calls.
-const BUFFER_MAX: usize = 256 << 10;
 
 /// Call that arrived over a direct connection.
 #[derive(Debug)]
@@ -47,7 +45,6 @@ pub struct DirectServer {
     open: Mutex<OpenConnections>,
 }
 
-#[derive(Default)]
 struct OpenConnections {
     next: u64,
     /// Sockets of the connections, to end them. `None` once the server has ended.
@@ -123,7 +120,6 @@ impl DirectServer {
             if message > MESSAGE_BYTES_MAX {
                 return Ok(io::Error::other(format!("a request of {message} bytes")));
             }
-            request.clear();
             request.resize(method + context + message, 0);
             stream.read_exact(&mut request)?;
             let (method, rest) = request.split_at(method);
@@ -132,9 +128,9 @@ impl DirectServer {
             let (method, context) = (text(method)?, text(context)?);
             let context = (!context.is_empty()).then_some(context);
             let call = DirectCall { caller, method, context, request: request_bytes };
-            answer.clear();
             answer.resize(ANSWER_HEAD, 0);
-            let is_answered = self.may_call(caller, method) && (self.calls)(&call, &mut answer);
+            let may_call = caller.may_call(self.access, self.service, method);
+            let is_answered = may_call && (self.calls)(&call, &mut answer);
             match length(answer.len() - ANSWER_HEAD).filter(|_| is_answered) {
                 Some(length) => {
                     answer[0] = 1;
@@ -146,14 +142,9 @@ impl DirectServer {
                 }
             }
             stream.write_all(&answer)?;
-            request.shrink_to(BUFFER_MAX);
-            answer.shrink_to(BUFFER_MAX);
+            recycle(&mut request);
+            recycle(&mut answer);
         }
-    }
-
-    /// Returns whether one of the caller's roles may make the call.
-    fn may_call(&self, caller: &Caller, method: &str) -> bool {
-        caller.roles.iter().any(|role| (self.access)(role, self.service, method))
     }
 }
 

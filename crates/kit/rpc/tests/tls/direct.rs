@@ -30,7 +30,7 @@ fn make(
     method: &'static str,
     bytes: &[u8],
 ) -> Option<Vec<u8>> {
-    connection.call_directly(method, None, PATIENCE, |buffer| buffer.extend_from_slice(bytes))
+    connection.direct().call(method, None, PATIENCE, |buffer| buffer.extend_from_slice(bytes))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +51,7 @@ async fn a_direct_call_is_answered_or_left_to_http2() {
     let connection = worker.connection.clone();
     let with_context = move || {
         let write = |buffer: &mut Vec<u8>| buffer.extend_from_slice(b" and bytes");
-        connection.call_directly("Read", Some("context"), PATIENCE, write)
+        connection.direct().call("Read", Some("context"), PATIENCE, write)
     };
     let answer = spawn_blocking(with_context).await.unwrap();
     assert_eq!(answer.as_deref(), Some(&b"context and bytes"[..]));
@@ -80,7 +80,7 @@ async fn calls_beyond_the_connections_do_not_wait() {
     assert_eq!(directly(&caller, "Read", b"quick").await, None);
     // Whoever ends the calls sets their callers free.
     let ended = Instant::now();
-    caller.connection.end_direct_calls();
+    caller.connection.direct().close();
     for call in slow {
         assert_eq!(spawn_blocking(|| call.join().unwrap()).await.unwrap(), None);
     }
