@@ -4,8 +4,12 @@
 //! A call measures its first keys. If they are slow, the others are read in pieces at the same time, and the
 //! next call begins that way. Calls share the threads, so all of them together ask the disk for no more at
 //! once than there are threads.
+//!
+//! Keys count as slow only if their thread read from the disk meanwhile, as the kernel counts. A thread that
+//! lost its processor for a while is slow too, but more threads would make that worse.
 
 use crate::Result;
+use nix::sys::resource::{UsageWho, getrusage};
 use rayon::{ThreadPool, ThreadPoolBuilder, iter::ParallelIterator, slice::ParallelSlice};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -27,6 +31,8 @@ pub struct DeepReads {
     is_deep: AtomicBool,
     /// Number of keys that were read in several threads.
     keys: AtomicU64,
+    /// Returns how much the calling thread has read from the disk.
+    disk_reads: fn() -> i64,
 }
 
 impl DeepReads {
@@ -37,7 +43,8 @@ impl DeepReads {
             .num_threads(threads)
             .thread_name(|number| format!("disk-{number}"));
         let pool = (threads > 1).then(|| pool.build().ok()).flatten();
-        Self { pool, threads, is_deep: AtomicBool::new(false), keys: AtomicU64::new(0) }
+        let (is_deep, keys) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { pool, threads, is_deep, keys, disk_reads }
     }
 
     /// Returns the number of keys that were read in several threads.
@@ -61,18 +68,18 @@ impl DeepReads {
         let mut rest = keys;
         if !self.is_deep.load(Relaxed) {
             let (first, others) = keys.split_at(PROBE);
-            let begun = Instant::now();
+            let clock = DiskClock::start(self.disk_reads);
             values.extend(read(first)?);
             rest = others;
-            if begun.elapsed() < DISK * PROBE as u32 {
+            if clock.elapsed() < DISK * PROBE as u32 {
                 values.extend(read(rest)?);
                 return Ok(values);
             }
         }
         let size = rest.len().div_ceil(self.threads).max(PROBE);
         let piece = |keys: &[K]| {
-            let begun = Instant::now();
-            read(keys).map(|values| (values, begun.elapsed()))
+            let clock = DiskClock::start(self.disk_reads);
+            read(keys).map(|values| (values, clock.elapsed()))
         };
         let pieces = rest.par_chunks(size).map(piece);
         let pieces = pool.install(|| pieces.collect::<Result<Vec<_>>>())?;
@@ -84,13 +91,37 @@ impl DeepReads {
     }
 }
 
+/// Clock of a thread that reads.
+struct DiskClock {
+    disk_reads: fn() -> i64,
+    before: i64,
+    begun: Instant,
+}
+
+impl DiskClock {
+    fn start(disk_reads: fn() -> i64) -> Self {
+        Self { disk_reads, before: disk_reads(), begun: Instant::now() }
+    }
+
+    /// Returns the time since the start, zero if nothing came from the disk.
+    fn elapsed(&self) -> Duration {
+        let took = self.begun.elapsed();
+        if (self.disk_reads)() == self.before { Duration::ZERO } else { took }
+    }
+}
+
+/// Returns the number of blocks that the kernel has read from disks for the calling thread.
+fn disk_reads() -> i64 {
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.block_reads())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Error;
     use std::{
+        cell::Cell,
         collections::HashSet,
-        sync::Mutex,
         thread::{self, ThreadId},
     };
 
@@ -98,22 +129,42 @@ mod tests {
         (0..count).collect()
     }
 
-    /// Reads, with this time for each key. Returns the threads that read.
+    thread_local! {
+        static DISK_READS: Cell<i64> = const { Cell::new(0) };
+    }
+
+    /// Starts the threads over a disk that [`threads_of`] reads.
+    fn start(threads: usize) -> DeepReads {
+        DeepReads { disk_reads: || DISK_READS.get(), ..DeepReads::start(threads) }
+    }
+
+    /// Reads from the disk, with this time for each key. Returns the threads that read.
     fn threads_of(deep: &DeepReads, count: u64, each: Duration) -> HashSet<ThreadId> {
-        let threads = Mutex::new(HashSet::new());
+        threads_with(deep, count, |keys| {
+            DISK_READS.set(DISK_READS.get() + 1);
+            thread::sleep(each * keys as u32);
+        })
+    }
+
+    /// Reads, with this work for a number of keys. Returns the threads that read.
+    fn threads_with(
+        deep: &DeepReads,
+        count: u64,
+        work: impl Fn(usize) + Sync,
+    ) -> HashSet<ThreadId> {
         let keys = numbers(count);
-        let values = deep.read(&keys, |keys| {
-            threads.lock().unwrap().insert(thread::current().id());
-            thread::sleep(each * keys.len() as u32);
-            Ok(keys.iter().map(|key| key * 2).collect())
-        });
-        assert_eq!(values.unwrap(), keys.iter().map(|key| key * 2).collect::<Vec<_>>());
-        threads.into_inner().unwrap()
+        let read = |keys: &[u64]| {
+            work(keys.len());
+            Ok(keys.iter().map(|key| (*key, thread::current().id())).collect())
+        };
+        let (read, threads): (Vec<_>, _) = deep.read(&keys, read).unwrap().into_iter().unzip();
+        assert_eq!(read, keys);
+        threads
     }
 
     #[test]
     fn slow_reads_are_spread_over_threads_and_fast_ones_are_not() {
-        let deep = DeepReads::start(4);
+        let deep = start(4);
         let own = HashSet::from([thread::current().id()]);
         assert_eq!(threads_of(&deep, 500, Duration::ZERO), own);
         assert_eq!(threads_of(&deep, 3, Duration::from_millis(1)), own, "a few keys");
@@ -129,9 +180,21 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_lost_its_processor_did_not_wait_for_the_disk() {
+        let deep = start(4);
+        let own = HashSet::from([thread::current().id()]);
+        let preempted = |keys: usize| thread::sleep(2 * DISK * keys as u32);
+        assert_eq!(threads_with(&deep, 100, preempted), own);
+        deep.is_deep.store(true, Relaxed);
+        // Several threads read once more, and notice.
+        threads_with(&deep, 100, preempted);
+        assert_eq!(threads_with(&deep, 100, preempted), own);
+    }
+
+    #[test]
     fn one_thread_and_none_read_in_the_callers() {
         for threads in [0, 1] {
-            let deep = DeepReads::start(threads);
+            let deep = start(threads);
             let own = HashSet::from([thread::current().id()]);
             assert_eq!(threads_of(&deep, 100, Duration::from_micros(100)), own);
         }
