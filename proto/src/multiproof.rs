@@ -5,6 +5,10 @@
 //! execute. [`ProofSession::finish`] asks for the roots, and [`ProofSession::roots`] waits for
 //! them.
 
+mod merged;
+
+pub use merged::MergedUpdates;
+
 use std::{sync::Arc, time::Duration};
 use tandem_primitives::{AccountUpdate, B256, BlockId, Shard, ShardSet, SubtrieRoot};
 

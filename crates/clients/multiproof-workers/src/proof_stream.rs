@@ -5,6 +5,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
+    mem,
     pin::Pin,
     sync::{
         Arc,
@@ -17,7 +18,7 @@ use tandem_actor::{Queued, TaskSender, WeakTaskSender};
 use tandem_primitives::{B256, ShardSet};
 use tandem_proto::{
     convert::{Command, SessionAnswer, SessionCommand, UpdateParts},
-    multiproof::{Error, ShardRoots, Status},
+    multiproof::{Error, MergedUpdates, ShardRoots, StateUpdate, Status},
     wire::multiproof_workers::v1::{
         self, multiproof_workers_client::MultiproofWorkersClient,
         process_block_request::Command as WireCommand,
@@ -34,6 +35,9 @@ use tonic::transport::Channel;
 /// Rest after updates, in which the next ones come together. The clock of the runtime counts in
 /// milliseconds.
 const REST: Duration = Duration::from_millis(1);
+
+/// Maximum number of updates that become one message.
+const MERGED_MAX: usize = 64;
 
 /// Outcome of one session.
 #[derive(Debug)]
@@ -174,14 +178,16 @@ impl Urgency {
     }
 }
 
-/// Outgoing stream of commands: the queue as messages. Each update is reduced to the shards of its
-/// block, and a large one is sent in parts. All messages that wait when the connection can take more
-/// go out in one frame, so several updates cost one system call.
+/// Outgoing stream of commands: the queue as messages. Updates that follow each other become one
+/// message, with the last value of each key. It is reduced to the shards of its block, and a large
+/// one is sent in parts. All messages that wait when the connection can take more go out in one frame.
 ///
 /// After updates, the stream rests until more have come together or an urgent command comes. Without
 /// that, each transaction of a block would wake a thread here and one at the workers.
 pub struct CommandStream {
     queue: mpsc::Receiver<Queued<SessionCommand>>,
+    /// Command that was taken from the queue after the last update.
+    next: Option<SessionCommand>,
     urgency: Arc<Urgency>,
     rest_time: Duration,
     /// End of the current rest.
@@ -199,6 +205,7 @@ impl CommandStream {
     pub fn new(queue: mpsc::Receiver<Queued<SessionCommand>>, urgency: Arc<Urgency>) -> Self {
         Self {
             queue,
+            next: None,
             urgency,
             rest_time: REST,
             rest: Box::pin(sleep(Duration::ZERO)),
@@ -212,7 +219,7 @@ impl CommandStream {
     /// Rests if there is nothing to send after an update, until the rest ends or is cut short.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_resting {
-            if !self.has_sent || !self.queue.is_empty() {
+            if !self.has_sent || self.next.is_some() || !self.queue.is_empty() {
                 return Poll::Ready(());
             }
             self.has_sent = false;
@@ -224,6 +231,39 @@ impl CommandStream {
         }
         self.is_resting = false;
         Poll::Ready(())
+    }
+
+    /// Takes the next command.
+    fn poll_command(&mut self, cx: &mut Context<'_>) -> Poll<Option<SessionCommand>> {
+        match self.next.take() {
+            Some(command) => Poll::Ready(Some(command)),
+            None => self.queue.poll_recv(cx).map(|queued| queued.map(Queued::take)),
+        }
+    }
+
+    /// Returns an update of a session and those that follow it in the queue as one.
+    fn with_following(&mut self, session: u64, first: Arc<StateUpdate>) -> Arc<StateUpdate> {
+        let mut merged = MergedUpdates::default();
+        let mut last = first;
+        for _ in 1..MERGED_MAX {
+            match self.queue.try_recv().map(Queued::take) {
+                Ok(SessionCommand { session: of, command: Command::Update(update) })
+                    if of == session =>
+                {
+                    merged.add(Arc::unwrap_or_clone(mem::replace(&mut last, update)));
+                }
+                Ok(command) => {
+                    self.next = Some(command);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        if merged.is_empty() {
+            return last;
+        }
+        merged.add(Arc::unwrap_or_clone(last));
+        Arc::new(merged.take())
     }
 
     fn next_part(&mut self) -> Option<v1::ProcessBlockRequest> {
@@ -248,9 +288,10 @@ impl Stream for CommandStream {
                 return Poll::Ready(Some(message));
             }
             ready!(this.poll_rest(cx));
-            match ready!(this.queue.poll_recv(cx)).map(Queued::take) {
+            match ready!(this.poll_command(cx)) {
                 Some(SessionCommand { session, command: Command::Update(update) }) => {
                     this.has_sent = true;
+                    let update = this.with_following(session, update);
                     this.parts = Some((session, UpdateParts::of_shards(update, this.shards)));
                 }
                 Some(command) => {
@@ -269,8 +310,7 @@ impl Stream for CommandStream {
 mod tests {
     use super::*;
     use tandem_actor::task_queue;
-    use tandem_primitives::AccountUpdate;
-    use tandem_proto::multiproof::StateUpdate;
+    use tandem_primitives::{Account, AccountUpdate};
 
     type Ends = (ProofStream, TaskSender<SessionCommand>, mpsc::Receiver<Queued<SessionCommand>>);
 
@@ -334,6 +374,56 @@ mod tests {
         assert!(matches!(next(), Poll::Ready(Some(WireCommand::Update(_)))));
         assert!(matches!(next(), Poll::Ready(Some(WireCommand::Finish(_)))));
         assert!(next().is_pending());
+    }
+
+    #[tokio::test]
+    async fn updates_that_follow_each_other_become_one_message() {
+        let (sender, receiver) = task_queue("proof-commands", 2 * MERGED_MAX);
+        let urgency = Arc::<Urgency>::default();
+        let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let calls = MultiproofWorkersClient::new(channel);
+        let stream = ProofStream::new(&sender, calls, urgency.clone());
+        let mut messages = CommandStream::new(receiver, urgency);
+        let send =
+            |session, command| stream.try_send(SessionCommand { session, command }, 0).unwrap();
+        let update = |nonces: &[u64]| {
+            let account = |nonce: &u64| AccountUpdate {
+                address_hash: B256::repeat_byte(*nonce as u8 % 2),
+                account: Some(Account { nonce: *nonce, ..Account::default() }),
+                wiped: false,
+                slots: Vec::new(),
+            };
+            Command::Update(Arc::new(StateUpdate {
+                accounts: nonces.iter().map(account).collect(),
+            }))
+        };
+        // Returns the session of the next message, and its update if it is one.
+        let mut next = || {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let message = Pin::new(&mut messages).poll_next(&mut cx);
+            let Poll::Ready(Some(message)) = message else { panic!("{message:?}") };
+            let session = message.session;
+            match SessionCommand::try_from(message).unwrap().command {
+                Command::Update(update) => (session, Some(update)),
+                _ => (session, None),
+            }
+        };
+        let want = |nonces: &[u64]| match update(nonces) {
+            Command::Update(update) => Some(update),
+            _ => None,
+        };
+        (1..=3).for_each(|nonce| send(1, update(&[nonce])));
+        send(1, Command::Finish);
+        send(2, update(&[4]));
+        send(3, update(&[5, 6]));
+        send(3, update(&[7]));
+        assert_eq!(next(), (1, want(&[3, 2])), "the last value of each account");
+        assert_eq!(next(), (1, None));
+        assert_eq!(next(), (2, want(&[4])), "of another session");
+        assert_eq!(next(), (3, want(&[7, 6])));
+        (0..MERGED_MAX + 1).for_each(|_| send(3, update(&[9])));
+        assert_eq!(next(), (3, want(&[9])), "a message has a bounded number");
+        assert_eq!(next(), (3, want(&[9])));
     }
 
     #[test]

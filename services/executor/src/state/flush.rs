@@ -1,10 +1,8 @@
 //! State changes on their way to the workers, merged across transactions.
 
-use alloy_primitives::map::{B256Map, hash_map::Entry};
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 use tandem_policy::TransitionFlush;
-use tandem_primitives::AccountUpdate;
-use tandem_proto::multiproof::{ProofSession, StateUpdate};
+use tandem_proto::multiproof::{MergedUpdates, ProofSession, StateUpdate};
 use tandem_telemetry::waiting;
 
 /// Sender of one block's changes to its session, merged according to the policy.
@@ -12,7 +10,7 @@ pub struct Flusher<'a> {
     session: &'a mut dyn ProofSession,
     policy: TransitionFlush,
     /// Changes held back.
-    merged: Merged,
+    merged: MergedUpdates,
     /// Number of transactions whose changes are held back.
     transactions: u32,
     /// Gas that those transactions used.
@@ -22,7 +20,7 @@ pub struct Flusher<'a> {
 impl<'a> Flusher<'a> {
     /// Creates a flusher that sends every commit at once.
     pub fn new(session: &'a mut dyn ProofSession) -> Self {
-        let (policy, merged) = (TransitionFlush::EveryTx, Merged::default());
+        let (policy, merged) = (TransitionFlush::EveryTx, MergedUpdates::default());
         Self { session, policy, merged, transactions: 0, gas_used: 0 }
     }
 
@@ -60,7 +58,7 @@ impl<'a> Flusher<'a> {
     /// Sends the changes held back.
     pub fn flush(&mut self) {
         (self.transactions, self.gas_used) = (0, 0);
-        if !self.merged.accounts.is_empty() {
+        if !self.merged.is_empty() {
             let update = self.merged.take();
             self.send(update);
         }
@@ -73,61 +71,11 @@ impl<'a> Flusher<'a> {
     }
 }
 
-/// Several updates as one, with the last value of every changed key.
-#[derive(Default)]
-struct Merged {
-    accounts: Vec<AccountUpdate>,
-    /// Position in `accounts` by address hash.
-    places: B256Map<usize>,
-    /// Positions whose slots may hold a key more than once, the newest value last.
-    repeated: Vec<usize>,
-}
-
-impl Merged {
-    fn add(&mut self, update: StateUpdate) {
-        for later in update.accounts {
-            match self.places.entry(later.address_hash) {
-                Entry::Vacant(place) => {
-                    place.insert(self.accounts.len());
-                    self.accounts.push(later);
-                }
-                Entry::Occupied(place) => {
-                    let earlier = &mut self.accounts[*place.get()];
-                    earlier.account = later.account;
-                    if later.wiped {
-                        // The wipe removes earlier writes and everything the account had below.
-                        (earlier.wiped, earlier.slots) = (true, later.slots);
-                    } else if earlier.slots.is_empty() {
-                        earlier.slots = later.slots;
-                    } else if !later.slots.is_empty() {
-                        earlier.slots.extend(later.slots);
-                        self.repeated.push(*place.get());
-                    }
-                }
-            }
-        }
-    }
-
-    fn take(&mut self) -> StateUpdate {
-        self.repeated.sort_unstable();
-        self.repeated.dedup();
-        for place in self.repeated.drain(..) {
-            let slots = &mut self.accounts[place].slots;
-            slots.reverse();
-            // The sort is stable, so the newest value of a key stays before its older values.
-            slots.sort_by_key(|slot| slot.key);
-            slots.dedup_by_key(|slot| slot.key);
-        }
-        self.places.clear();
-        StateUpdate { accounts: mem::take(&mut self.accounts) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tandem_primitives::{Account, B256, Shard, SlotUpdate, U256, keccak256};
+    use tandem_primitives::{Account, AccountUpdate, B256, Shard, SlotUpdate, U256, keccak256};
     use tandem_proto::multiproof::{Error, ShardRoots};
     use tandem_trie::ShardTrie;
 
