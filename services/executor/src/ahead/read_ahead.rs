@@ -117,7 +117,7 @@ impl Named {
                 // The new contract's address, which must be unused (EIP-7610).
                 named.account(sender.create(transaction.nonce()));
             }
-            let keys = predictor.predict(transaction, sender);
+            let keys = predictor.predict(transaction, sender).unwrap_or_default();
             for account in &keys.accounts {
                 named.call(*account);
             }

@@ -55,6 +55,11 @@ pub struct Keys {
 }
 
 impl Keys {
+    /// Returns whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.accounts.is_empty() && self.slots.is_empty()
+    }
+
     /// Returns the slots as hashes of address and slot.
     pub fn hashed_slots(&self) -> impl Iterator<Item = (B256, B256)> + '_ {
         let mut hashed: Option<(Address, B256)> = None;
@@ -121,14 +126,19 @@ impl Predictor {
         self.searches.store(SEARCHES_MAX, Relaxed);
     }
 
-    /// Returns the expected reads of a transaction of this sender. Empty if its function was not
+    /// Returns the expected reads of a transaction of this sender, `None` if its function was not
     /// seen before.
-    pub fn predict(&self, transaction: &Transaction, sender: Address) -> Keys {
-        let mut keys = Keys::default();
-        let Some((callee, selector, arguments)) = function(transaction) else { return keys };
-        let known = |callee| self.functions.get(&(callee, selector));
-        if let Some(pattern) = known(Some(callee)).or_else(|| known(None)) {
-            pattern.lock().predict(&Call::new(sender, callee, arguments), &mut keys);
+    pub fn predict(&self, transaction: &Transaction, sender: Address) -> Option<Keys> {
+        let (callee, selector, arguments) = function(transaction)?;
+        let known = [Some(callee), None].map(|of| self.functions.get(&(of, selector)));
+        let call = Call::new(sender, callee, arguments);
+        let mut keys = None;
+        for pattern in known.iter().flatten() {
+            let keys: &mut Keys = keys.get_or_insert_default();
+            pattern.lock().predict(&call, keys);
+            if !keys.is_empty() {
+                break;
+            }
         }
         keys
     }
@@ -141,24 +151,21 @@ impl Predictor {
         sender: Address,
         reads: &Reads,
     ) -> Option<Lesson> {
+        let (callee, selector, arguments) = function(transaction)?;
         if reads.slots.is_empty() {
+            // A function without slots, until another call of it reads one.
+            self.pattern((Some(callee), selector));
             return None;
         }
-        let (callee, selector, arguments) = function(transaction)?;
         let mut patterns = Vec::new();
         for of in [Some(callee), None] {
-            let function = (of, selector);
-            let known = self.functions.get(&function);
-            let is_known = known.is_some();
-            let pattern = known.unwrap_or_else(|| {
-                let pattern = Arc::default();
-                self.functions.insert(function, Arc::clone(&pattern));
-                pattern
-            });
+            let pattern = self.pattern((of, selector));
             // Otherwise another thread is learning from a call of this function.
-            let is_due = pattern.try_lock().is_some_and(|mut pattern| pattern.is_due());
+            let Some(mut locked) = pattern.try_lock() else { break };
+            let (is_first, is_due) = (locked.has_no_call(), locked.is_due());
+            drop(locked);
             patterns.extend(is_due.then_some(pattern));
-            if is_known {
+            if !is_first {
                 break;
             }
         }
@@ -172,6 +179,15 @@ impl Predictor {
                 slots: reads.slots.iter().map(|read| (read.address, read.key)).collect(),
             },
             patterns,
+        })
+    }
+
+    /// Returns what is known of a function, which is remembered from now on.
+    fn pattern(&self, function: Function) -> Arc<Mutex<Pattern>> {
+        self.functions.get(&function).unwrap_or_else(|| {
+            let pattern = Arc::default();
+            self.functions.insert(function, Arc::clone(&pattern));
+            pattern
         })
     }
 

@@ -89,6 +89,11 @@ impl Pattern {
         }
     }
 
+    /// Returns whether no call was counted.
+    pub fn has_no_call(&self) -> bool {
+        self.calls == 0
+    }
+
     /// Counts a call, and returns whether to learn from it.
     pub fn is_due(&mut self) -> bool {
         self.calls = self.calls.saturating_add(1);
@@ -208,6 +213,11 @@ impl Call {
 impl Order {
     /// Returns the slot of a key in the mapping at `slot`.
     pub fn hash(self, slot: U256, key: U256) -> U256 {
+        keccak256(self.preimage(slot, key)).into()
+    }
+
+    /// Returns what is hashed for [`Self::hash`].
+    pub fn preimage(self, slot: U256, key: U256) -> [u8; 64] {
         let (first, second) = match self {
             Self::KeyFirst => (key, slot),
             Self::SlotFirst => (slot, key),
@@ -215,6 +225,6 @@ impl Order {
         let mut preimage = [0; 64];
         preimage[..32].copy_from_slice(&first.to_be_bytes::<32>());
         preimage[32..].copy_from_slice(&second.to_be_bytes::<32>());
-        keccak256(preimage).into()
+        preimage
     }
 }

@@ -6,6 +6,7 @@
 
 mod guesser;
 mod leases;
+mod looks;
 
 use super::{
     advice::{Advice, Gathered},
@@ -33,18 +34,18 @@ use alloy_primitives::map::AddressMap;
 use guesser::Guesser;
 use leases::Leases;
 pub use leases::Pace;
+use looks::Looks;
 use metrics::counter;
 use parking_lot::Mutex;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicU64, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
 use tandem_chain::Block;
-use tandem_primitives::keccak256;
 use tandem_telemetry::{unix_nanos, waiting};
 use tracing::warn;
 
@@ -52,17 +53,9 @@ use tracing::warn;
 const READS_AT_TURN_MAX: usize = 3;
 /// Number of keys noted for the next round beyond which no more are.
 const WANTED_MAX: usize = 4_096;
-/// Maximum gas of an execution that takes guesses.
-const GUESS_GAS_MAX: u64 = 1_000_000;
 /// Wasted gas, beyond half of the gas of committed results, after which the engine neither waits
 /// nor executes ahead in this block.
 const WASTE_MAX: u64 = 2_000_000;
-/// Search for a transaction's reads: none so far.
-const UNKNOWN: u8 = 0;
-/// Search for a transaction's reads: predicted keys were noted.
-const PREDICTED: u8 = 1;
-/// Search for a transaction's reads: it was executed with guesses.
-const GUESSED: u8 = 2;
 
 /// Transactions of one block.
 pub struct Job {
@@ -78,15 +71,10 @@ pub struct Job {
     started: Instant,
     /// Unix time in ns at which the block's execution ended, 0 before.
     closed_ns: AtomicU64,
-    /// First transaction that [`Job::next_to_read`] has not looked at.
-    next_to_read: AtomicUsize,
-    /// Transaction above which [`Job::help_to_look`] has looked at all.
-    looked_above: AtomicUsize,
+    looks: Looks,
     /// Number of times that a fiber parked, and of those at a key that was not predicted.
     parked: AtomicU64,
     surprises: AtomicU64,
-    /// Search for the reads of each transaction so far.
-    looked: Box<[AtomicU8]>,
     /// Whether transactions of the block before missed many values.
     missed_before: bool,
     wanted: Mutex<Vec<StateKey>>,
@@ -143,12 +131,10 @@ impl Job {
             in_rounds,
             started: Instant::now(),
             closed_ns: AtomicU64::new(0),
-            next_to_read: AtomicUsize::new(0),
-            looked_above: AtomicUsize::new(block.transactions.len()),
+            looks: Looks::of(block.transactions.len()),
             parked: AtomicU64::new(0),
             surprises: AtomicU64::new(0),
             missed_before,
-            looked: block.transactions.iter().map(|_| AtomicU8::new(UNKNOWN)).collect(),
             wanted: Mutex::default(),
             leases: Leases::of(&block),
             works,
@@ -223,29 +209,6 @@ impl Job {
         self.statuses.is_closed()
     }
 
-    /// Returns the next transaction that cannot be executed yet, or is left to the engine, and
-    /// whose reads no thread has looked for.
-    pub fn next_to_read(&self) -> Option<usize> {
-        if self.is_closed() {
-            return None;
-        }
-        let count = self.block.transactions.len();
-        loop {
-            let index = self.next_to_read.fetch_add(1, SeqCst);
-            if index >= count {
-                return None;
-            }
-            if self.can_be_looked_at(index) {
-                return Some(index);
-            }
-        }
-    }
-
-    /// Returns whether the reads of a transaction can be looked for, and are still of interest.
-    fn can_be_looked_at(&self, index: usize) -> bool {
-        self.statuses.is_open(index) && self.senders.peek(index).is_some()
-    }
-
     /// Returns the next work of a thread other than the engine's, which may wait for it.
     pub fn claim_or_wait(&self, runner: &mut Runner) -> Claim {
         let claim = match self.has_wasted_all() {
@@ -300,26 +263,8 @@ impl Job {
     /// Notes that a fiber parked at a key, beside which the `wanted` ones were found.
     pub fn note_parked(&self, key: &StateKey, index: usize, wanted: &[StateKey]) {
         self.parked.fetch_add(1, SeqCst);
-        if self.looked[index].load(SeqCst) != PREDICTED || !wanted.contains(key) {
+        if !self.looks.has_only_predicted(index) || !wanted.contains(key) {
             self.surprises.fetch_add(1, SeqCst);
-        }
-    }
-
-    /// Looks for the reads of one transaction while the engine waits, from the block's end on, so
-    /// that the next round has its keys. Returns false if that is not worthwhile.
-    pub fn help_to_look(&self, runner: &mut Runner) -> bool {
-        if !self.in_rounds || !self.has_misses() {
-            return false;
-        }
-        loop {
-            let above = self.looked_above.load(SeqCst);
-            let Some(index) = above.checked_sub(1) else { return false };
-            self.looked_above.store(index, SeqCst);
-            if self.can_be_looked_at(index) {
-                let keys = self.look_for_reads(runner, index);
-                self.want(keys);
-                return true;
-            }
         }
     }
 
@@ -357,34 +302,6 @@ impl Job {
     pub fn evm<'y>(&self, miss: Miss<'y>) -> AheadEvm<'y> {
         let reader = Reader::new(self.sources.parent.clone(), miss);
         BlockEvm::new(Recorder::new(self.sources.clone(), reader), self.env.clone())
-    }
-
-    /// Returns keys of a transaction's reads that are not in memory: the first time those that are
-    /// predicted, later or without a prediction those that follow from guesses, and then nothing.
-    pub fn look_for_reads(&self, runner: &mut Runner, index: usize) -> Vec<StateKey> {
-        let looked = &self.looked[index];
-        if looked.compare_exchange(UNKNOWN, PREDICTED, SeqCst, SeqCst).is_ok()
-            && let Some(keys) = self.predicted(index)
-        {
-            return keys;
-        }
-        if looked.compare_exchange(PREDICTED, GUESSED, SeqCst, SeqCst).is_err() {
-            return Vec::new();
-        }
-        runner.guesser.execute(self, index, Self::execute_for_reads).1
-    }
-
-    /// Returns the predicted reads of a transaction that are not in memory, or `None` if there are
-    /// none.
-    fn predicted(&self, index: usize) -> Option<Vec<StateKey>> {
-        let sender = self.senders.peek(index)??;
-        let transaction = &self.block.transactions[index];
-        let keys = self.predictor.as_ref()?.predict(transaction, sender);
-        let accounts = keys.accounts.iter().map(|address| StateKey::Account(keccak256(address)));
-        let slots = keys.hashed_slots().map(|(address, slot)| StateKey::Slot(address, slot));
-        let is_missing = |key: &StateKey| matches!(self.sources.parent.in_memory(key), Ok(None));
-        let keys: Vec<_> = accounts.chain(slots).filter(is_missing).collect();
-        (!keys.is_empty()).then_some(keys)
     }
 
     /// Hands over what became of a claimed transaction.
@@ -464,19 +381,6 @@ impl Job {
         Some(done)
     }
 
-    /// Executes a transaction for its reads alone, on whatever state there is. Earlier transactions
-    /// of its sender may be missing.
-    fn execute_for_reads(&self, evm: &mut AheadEvm<'_>, index: usize) -> Option<Speculation> {
-        let sender = self.senders.get(index)?;
-        evm.database().begin(position(index));
-        let mut environment = self.senders.environment(index, sender);
-        environment.gas_limit = environment.gas_limit.min(GUESS_GAS_MAX);
-        evm.check_nonces(false);
-        let _ = evm.transact_unrewarded(environment);
-        evm.check_nonces(true);
-        None
-    }
-
     /// Returns whether a transaction would still read the same published writes.
     pub fn is_current(&self, index: usize, reads: &Reads) -> bool {
         self.sources.published.holds(reads, position(index))
@@ -486,7 +390,7 @@ impl Job {
     /// reads what is missing, a few times at most.
     pub fn prepare_turn(&self, runner: &mut Runner, index: usize) {
         for _ in 0..READS_AT_TURN_MAX {
-            let is_unknown = self.looked[index].load(SeqCst) == UNKNOWN;
+            let is_unknown = self.looks.is_unknown(index);
             let is_worthwhile = self.in_rounds && is_unknown && self.has_misses();
             if !is_worthwhile || self.is_wasteful() || !self.statuses.claim_this(index) {
                 return;

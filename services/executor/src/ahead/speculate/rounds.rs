@@ -121,7 +121,7 @@ impl Rounds<'_> {
     }
 
     fn look_for_reads(&mut self, index: usize) {
-        self.wanted.extend(self.job.look_for_reads(&mut self.runner, index));
+        self.wanted.extend(self.job.look_for_reads(&mut self.runner, index, false));
     }
 
     /// Makes one call for all parked reads, and continues their fibers in the block's order.
@@ -166,7 +166,7 @@ impl Rounds<'_> {
     fn sort(&mut self, fiber: Fiber, output: Output) {
         match output {
             Output::Parked(key) => {
-                let wanted = self.job.look_for_reads(&mut self.runner, fiber.index());
+                let wanted = self.job.look_for_reads(&mut self.runner, fiber.index(), true);
                 self.job.note_parked(&key, fiber.index(), &wanted);
                 self.wanted.extend(wanted);
                 self.parked.push((key, fiber));
