@@ -337,7 +337,7 @@ const CPU: &str = "tandem_process_cpu_milliseconds_total";
 /// that serve several are `shared`: sockets, and the threads of calls between processes.
 fn service_of_thread(kind: &str) -> &'static str {
     match kind {
-        "engine" | "prewarm" | "receipts" | "rayon" | "tx-executor" => "executor",
+        "engine" | "prewarm" | "rounds" | "receipts" | "rayon" | "tx-executor" => "executor",
         "persist" => "storage-writer",
         "fork-id" => "discovery",
         _ if kind.starts_with("proof-") => "multiproof-workers",

@@ -3,16 +3,26 @@
 use super::{experience::Experience, job::Job, rounds};
 use parking_lot::{Condvar, Mutex};
 use std::{io, sync::Arc, thread::JoinHandle};
-use tandem_actor::spawn_in_background;
+use tandem_actor::{spawn, spawn_in_background};
 use tandem_telemetry::BusyIntervals;
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, info_span};
 
-/// The prewarm threads.
+/// The prewarm threads. A block has one of two crews, because a thread cannot take back that it has
+/// lowered its priority.
 pub struct Prewarmers {
+    /// Threads in the background, for blocks that the engine executes itself as well.
+    beside: Crew,
+    /// Threads for blocks in rounds, where the engine waits for their results.
+    rounds: Crew,
+    experience: Experience,
+}
+
+/// Threads that work on the same blocks.
+#[derive(Default)]
+struct Crew {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    experience: Experience,
 }
 
 #[derive(Default)]
@@ -38,20 +48,22 @@ pub struct Posted<'a> {
 }
 
 impl Prewarmers {
-    /// Starts this many threads.
+    /// Starts two crews of this many threads.
     ///
     /// # Errors
     /// Returns the operating system's error if it cannot start a thread.
     pub fn start(threads: usize, fatal: &CancellationToken) -> io::Result<Self> {
-        let mut prewarmers =
-            Self { shared: Arc::default(), threads: Vec::new(), experience: Experience::default() };
+        let (mut beside, mut rounds) = (Crew::default(), Crew::default());
         for n in 0..threads {
-            let shared = prewarmers.shared.clone();
-            let thread =
-                spawn_in_background(&format!("prewarm-{n}"), fatal.clone(), move || shared.run())?;
-            prewarmers.threads.push(thread);
+            let (shared, fatal) = (beside.shared.clone(), fatal.clone());
+            let name = format!("prewarm-{n}");
+            beside.threads.push(spawn_in_background(&name, fatal, move || shared.run())?);
         }
-        Ok(prewarmers)
+        for n in 0..threads {
+            let (shared, fatal) = (rounds.shared.clone(), fatal.clone());
+            rounds.threads.push(spawn(&format!("rounds-{n}"), fatal, move || shared.run())?);
+        }
+        Ok(Self { beside, rounds, experience: Experience::default() })
     }
 
     /// Returns the experience with recent blocks.
@@ -61,23 +73,24 @@ impl Prewarmers {
 
     /// Returns whether there is no thread.
     pub fn is_empty(&self) -> bool {
-        self.threads.is_empty()
+        self.count() == 0
     }
 
-    /// Returns the number of threads.
+    /// Returns the number of threads of a block.
     pub fn count(&self) -> usize {
-        self.threads.len()
+        self.beside.threads.len()
     }
 
     /// Lets the threads work on a block. `span` is the parent of their spans.
     pub fn post(&self, job: Arc<Job>, span: Span) -> Posted<'_> {
+        let crew = if job.is_in_rounds() { &self.rounds } else { &self.beside };
         {
-            let mut state = self.shared.posted.lock();
+            let mut state = crew.shared.posted.lock();
             state.job = Some((job.clone(), span));
             state.number += 1;
         }
-        self.shared.changed.notify_all();
-        Posted { job, shared: &self.shared, experience: &self.experience }
+        crew.shared.changed.notify_all();
+        Posted { job, shared: &crew.shared, experience: &self.experience }
     }
 }
 
@@ -89,7 +102,7 @@ impl Drop for Posted<'_> {
     }
 }
 
-impl Drop for Prewarmers {
+impl Drop for Crew {
     fn drop(&mut self) {
         self.shared.posted.lock().stopped = true;
         self.shared.changed.notify_all();
