@@ -19,7 +19,6 @@ const PATH_MAX: u64 = 64;
 pub const NODE_BYTES_MAX: u64 = 65_534;
 
 /// Columns of a growing [`v1::NodeList`].
-#[derive(Default)]
 struct NodeColumns {
     path_lengths: Vec<u8>,
     paths: Vec<u8>,
@@ -28,6 +27,22 @@ struct NodeColumns {
 }
 
 impl NodeColumns {
+    /// Creates columns with room for these rows.
+    fn for_rows<'a>(rows: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
+        let (mut count, mut paths, mut nodes) = (0, 0, 0);
+        for (path, rlp) in rows {
+            count += 1;
+            paths += path.len();
+            nodes += rlp.len();
+        }
+        Self {
+            path_lengths: Vec::with_capacity(count),
+            paths: Vec::with_capacity(paths),
+            node_sizes: Vec::with_capacity(count),
+            nodes: Vec::with_capacity(nodes),
+        }
+    }
+
     fn push(&mut self, path: &[u8], rlp: &[u8]) {
         // The receiver refuses a path whose length does not fit into one byte.
         self.path_lengths.push(u8::try_from(path.len()).unwrap_or(u8::MAX));
@@ -84,9 +99,13 @@ impl Owners {
 
 /// Makes [`v1::TrieNodes`] from nodes in the order received; an empty RLP marks a deleted node.
 fn node_columns<'a>(
-    nodes: impl Iterator<Item = (Option<B256>, &'a [u8], &'a [u8])>,
+    nodes: impl Iterator<Item = (Option<B256>, &'a [u8], &'a [u8])> + Clone,
 ) -> v1::TrieNodes {
-    let (mut account_nodes, mut storage_nodes) = (NodeColumns::default(), NodeColumns::default());
+    // A megabyte that grows step by step is copied several times.
+    let [mut account_nodes, mut storage_nodes] = [false, true].map(|of_storage| {
+        let rows = nodes.clone().filter(|(owner, ..)| owner.is_some() == of_storage);
+        NodeColumns::for_rows(rows.map(|(_, path, rlp)| (path, rlp)))
+    });
     let mut owners = Owners::default();
     for (owner, path, rlp) in nodes {
         match owner {
@@ -188,11 +207,13 @@ fn append(diff: &mut TrieDiff, changes: v1::TrieNodes) -> Result<(), ConvertErro
     let storage = changes.storage_nodes.unwrap_or_default();
     let bytes = [&account.paths, &account.nodes, &storage.paths, &storage.nodes];
     // A diff addresses its bytes with 32 bits.
-    at_most(u32::MAX as usize, bytes.iter().map(|bytes| bytes.len()).sum())?;
+    let bytes = bytes.iter().map(|bytes| bytes.len()).sum();
+    at_most(u32::MAX as usize, bytes)?;
     let account_rows = rows(&account).at("account_nodes")?;
     let storage_rows = rows(&storage).at("storage_nodes")?;
     let (hashes, counts) = (&changes.owners, &changes.owner_counts);
     let owners = Owners::read(hashes, counts, storage.path_lengths.len())?;
+    diff.reserve(account.path_lengths.len() + storage.path_lengths.len(), bytes);
     let mut push = |owner, (path, rlp): (_, &[u8])| {
         let rlp = (!rlp.is_empty()).then_some(rlp);
         diff.push(NodeChange { owner, path, rlp });
@@ -242,7 +263,8 @@ impl Iterator for TrieDiffParts {
             self.next += 1;
             Some(row)
         });
-        let changes = node_columns(changes);
+        let changes: Vec<_> = changes.collect();
+        let changes = node_columns(changes.into_iter());
         Some(Self::Item { part: Some(v1::TrieDiff { wiped, changes: Some(changes) }) })
     }
 }

@@ -216,7 +216,7 @@ impl TrieDiff {
     }
 
     /// Returns the changes in the order in which they were pushed.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = NodeChange<'_>> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = NodeChange<'_>> + Clone {
         self.entries.iter().map(|entry| self.change(entry))
     }
 
