@@ -126,21 +126,22 @@ impl Predictor {
         self.searches.store(SEARCHES_MAX, Relaxed);
     }
 
-    /// Returns the expected reads of a transaction of this sender, `None` if its function was not
-    /// seen before.
+    /// Returns the expected reads of a transaction of this sender. They are empty if its function is
+    /// known to read no slot, and `None` if nothing is known of it, or no rule was found.
     pub fn predict(&self, transaction: &Transaction, sender: Address) -> Option<Keys> {
         let (callee, selector, arguments) = function(transaction)?;
         let known = [Some(callee), None].map(|of| self.functions.get(&(of, selector)));
         let call = Call::new(sender, callee, arguments);
-        let mut keys = None;
+        let (mut keys, mut reads_none) = (Keys::default(), false);
         for pattern in known.iter().flatten() {
-            let keys: &mut Keys = keys.get_or_insert_default();
-            pattern.lock().predict(&call, keys);
+            let pattern = pattern.lock();
+            reads_none |= pattern.has_no_call();
+            pattern.predict(&call, &mut keys);
             if !keys.is_empty() {
                 break;
             }
         }
-        keys
+        (reads_none || !keys.is_empty()).then_some(keys)
     }
 
     /// Notes the execution of a transaction of this sender. Occasionally returns a lesson to

@@ -89,12 +89,12 @@ impl Pattern {
         }
     }
 
-    /// Returns whether no call was counted.
+    /// Returns whether no call with slots was counted.
     pub fn has_no_call(&self) -> bool {
         self.calls == 0
     }
 
-    /// Counts a call, and returns whether to learn from it.
+    /// Counts a call with slots, and returns whether to learn from it.
     pub fn is_due(&mut self) -> bool {
         self.calls = self.calls.saturating_add(1);
         self.calls <= FIRST || self.calls.is_multiple_of(LATER_EVERY)
