@@ -117,7 +117,7 @@ pub struct ShardRoots {
 /// Counts over all workers, for metrics and traces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProofStats {
-    /// Number of state updates received.
+    /// Number of state updates received. Those that were merged on their way count once.
     pub updates: u64,
     /// Number of trie walks requested (keys).
     pub targets: u64,

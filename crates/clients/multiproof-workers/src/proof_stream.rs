@@ -36,8 +36,9 @@ use tonic::transport::Channel;
 /// milliseconds.
 const REST: Duration = Duration::from_millis(1);
 
-/// Maximum number of updates that become one message.
-const MERGED_MAX: usize = 64;
+/// Number of changed keys from which on an update takes no other into its message. A few large updates
+/// would otherwise fill the queue of the workers, which is bounded by number.
+const MERGED_KEYS: usize = 512;
 
 /// Outcome of one session.
 #[derive(Debug)]
@@ -244,12 +245,14 @@ impl CommandStream {
     /// Returns an update of a session and those that follow it in the queue as one.
     fn with_following(&mut self, session: u64, first: Arc<StateUpdate>) -> Arc<StateUpdate> {
         let mut merged = MergedUpdates::default();
+        let mut keys = key_count(&first);
         let mut last = first;
-        for _ in 1..MERGED_MAX {
+        while keys < MERGED_KEYS {
             match self.queue.try_recv().map(Queued::take) {
                 Ok(SessionCommand { session: of, command: Command::Update(update) })
                     if of == session =>
                 {
+                    keys += key_count(&update);
                     merged.add(Arc::unwrap_or_clone(mem::replace(&mut last, update)));
                 }
                 Ok(command) => {
@@ -276,6 +279,12 @@ impl CommandStream {
         let command = Some(WireCommand::Update(part?));
         Some(v1::ProcessBlockRequest { session, command })
     }
+}
+
+/// Returns the number of keys that an update changes, at least 1.
+fn key_count(update: &StateUpdate) -> usize {
+    let slots: usize = update.accounts.iter().map(|account| account.slots.len()).sum();
+    (update.accounts.len() + slots).max(1)
 }
 
 impl Stream for CommandStream {
@@ -378,7 +387,7 @@ mod tests {
 
     #[tokio::test]
     async fn updates_that_follow_each_other_become_one_message() {
-        let (sender, receiver) = task_queue("proof-commands", 2 * MERGED_MAX);
+        let (sender, receiver) = task_queue("proof-commands", 2 * MERGED_KEYS);
         let urgency = Arc::<Urgency>::default();
         let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
         let calls = MultiproofWorkersClient::new(channel);
@@ -421,8 +430,8 @@ mod tests {
         assert_eq!(next(), (1, None));
         assert_eq!(next(), (2, want(&[4])), "of another session");
         assert_eq!(next(), (3, want(&[7, 6])));
-        (0..MERGED_MAX + 1).for_each(|_| send(3, update(&[9])));
-        assert_eq!(next(), (3, want(&[9])), "a message has a bounded number");
+        (0..MERGED_KEYS + 1).for_each(|_| send(3, update(&[9])));
+        assert_eq!(next(), (3, want(&[9])), "a message takes in a bounded number");
         assert_eq!(next(), (3, want(&[9])));
     }
 

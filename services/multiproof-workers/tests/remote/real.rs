@@ -39,7 +39,8 @@ fn a_client_gives_the_answers_of_the_workers_behind_it() {
         let got = prove(&*client, &made).unwrap();
         let want = prove(&*local, &made).unwrap();
         assert_eq!(got.roots, want.roots, "block {number}");
-        assert_eq!(got.stats.updates, want.stats.updates);
+        let updates = got.stats.updates;
+        assert!(updates > 0 && updates <= want.stats.updates, "{updates} after they were merged");
         assert_eq!(state_root(&got), made.root);
         if random.one_in(7) {
             client.discard(made.block.id.hash);
