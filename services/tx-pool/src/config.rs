@@ -47,7 +47,7 @@ pub struct Config {
     /// Number of threads that check signatures and ask for verdicts on blobs, at the lowest
     /// priority.
     pub intake_threads: usize,
-    /// Number of transactions that wait for such a thread; as many again of this node's users.
+    /// Number of users' calls that wait for such a thread; messages of peers, as many again.
     pub intake_max: usize,
     /// Bytes of them.
     pub intake_bytes_max: usize,

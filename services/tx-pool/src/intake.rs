@@ -48,11 +48,12 @@ use tracing::debug;
 const VERDICT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Number of transactions after which a thread gathers no more to judge together. Their senders' accounts
-/// are read in one call. Transactions that are added again come together, so it may have nearly twice as many.
+/// are read in one call. Those of one call, and those that are added again, come together, so it may have more.
 const GROUP_MAX: usize = 32;
 
-/// Way of an answer to a user.
+/// Way of an answer to a user, and its end.
 pub(crate) type Reply = oneshot::Sender<Result<B256, Error>>;
+pub(crate) type Answer = oneshot::Receiver<Result<B256, Error>>;
 
 /// Source of a transaction.
 pub(crate) enum Origin {
@@ -160,7 +161,7 @@ pub(crate) struct Queues {
     peers: Receiver<Queued<Job<Batch>>>,
 }
 
-/// Creates the queues, each for so many transactions or messages, and bytes of them.
+/// Creates the queues, each for so many calls or messages, and bytes of them.
 pub(crate) fn queues(jobs_max: usize, bytes_max: usize) -> (Intake, Queues) {
     let jobs_max = jobs_max.max(2);
     let (locals, local_queue) = thread_queue("tx-intake", jobs_max);
@@ -171,12 +172,24 @@ pub(crate) fn queues(jobs_max: usize, bytes_max: usize) -> (Intake, Queues) {
 }
 
 impl Intake {
-    /// Queues a transaction of a user. Never blocks.
+    /// Queues transactions of a user, and returns where the answer to each comes. One thread judges them in
+    /// their order, up to the next one with blobs: with two, many of one sender could come too far ahead of
+    /// its nonce. Never blocks.
     ///
     /// # Errors
     /// [`Error::Overloaded`], [`Error::Stopping`].
-    pub fn submit(&self, raw: Bytes, reply: Reply) -> Result<(), Error> {
-        self.submit_locals(vec![(raw, Origin::Local(reply))])
+    pub fn submit(&self, raw: &[Bytes]) -> Vec<Result<Answer, Error>> {
+        let mut submitted = Vec::with_capacity(raw.len());
+        for raw in raw.chunk_by(|one, _| !has_blobs(one)) {
+            let (replies, answers): (Vec<Reply>, Vec<Answer>) =
+                raw.iter().map(|_| oneshot::channel()).unzip();
+            let group = raw.iter().cloned().zip(replies.into_iter().map(Origin::Local));
+            match self.submit_locals(group.collect()) {
+                Ok(()) => submitted.extend(answers.into_iter().map(Ok)),
+                Err(error) => submitted.extend(raw.iter().map(|_| Err(error.clone()))),
+            }
+        }
+        submitted
     }
 
     /// Queues the first of these transactions, of which the last one may have blobs. One thread

@@ -37,7 +37,7 @@ use tandem_proto::{
         TxPoolApi,
     },
 };
-use tokio::{runtime, sync::oneshot};
+use tokio::runtime;
 use tokio_util::sync::CancellationToken;
 
 /// Messages that wait for the actor. The threads of the intake wait beyond it.
@@ -203,11 +203,7 @@ fn described(tx: &Pooled) -> PooledTransaction {
 
 impl TxPoolApi for TxPool {
     fn add(&self, raw: Vec<Bytes>) -> Added {
-        let submit = |raw| {
-            let (reply, answer) = oneshot::channel();
-            self.intake.submit(raw, reply).map(|()| answer)
-        };
-        let submitted: Vec<_> = raw.into_iter().map(submit).collect();
+        let submitted = self.intake.submit(&raw);
         Box::pin(async move {
             let mut added = Vec::with_capacity(submitted.len());
             for submitted in submitted {

@@ -1,4 +1,4 @@
-//! The journal over a restart: what users sent and the pool accepted is pending again.
+//! Transactions of users: those of one call are accepted together, and are pending again after a restart.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
@@ -170,6 +170,16 @@ fn accept(runtime: &Runtime, datadir: &Path, count: u64) {
 
 fn pending(runtime: &Runtime, pool: &TxPool) -> usize {
     runtime.block_on(pool.counts()).unwrap().pending
+}
+
+#[test]
+fn all_of_one_call_are_accepted_although_a_thread_of_the_intake_stands_still() {
+    let (runtime, datadir) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+    let pool = start(datadir.path(), Chain::new(u64::MAX, true));
+    let added = runtime.block_on(pool.add((0..TRANSACTIONS).map(transfer).collect()));
+    assert!(added.iter().all(Result::is_ok), "{added:?}");
+    assert_eq!(pending(&runtime, &pool) as u64, TRANSACTIONS);
+    pool.stop();
 }
 
 #[test]
