@@ -1,7 +1,7 @@
 //! `tandem conformance`: runs the test vectors that Ethereum clients share.
 
 use anyhow::Context as _;
-use std::{fs, num::NonZeroUsize, path::PathBuf, process::ExitCode, thread};
+use std::{fs, net::SocketAddr, num::NonZeroUsize, path::PathBuf, process::ExitCode, thread};
 use tandem_conformance::{Filter, Options, Sample};
 
 /// Options of `tandem conformance`.
@@ -31,6 +31,10 @@ pub struct Args {
     /// Number of cases to run at once [default: the machine's cores]
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
+    /// Send the exchanges of execution-apis to the JSON-RPC port of a running node that has their chain, such
+    /// as a follower's, and run nothing else
+    #[arg(long, value_name = "IP:PORT")]
+    rpc: Option<SocketAddr>,
 }
 
 /// Runs the cases and prints the table. Exit code 0 if something passed and nothing failed, 2 if a
@@ -48,6 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         sample: args.sample.map(|sample| Sample { seed: args.seed, ..sample }),
         list: args.list,
         threads: args.threads.unwrap_or_else(cores).get(),
+        rpc: args.rpc,
     };
     let report = match tandem_conformance::run(&options) {
         Ok(report) => report,

@@ -6,7 +6,7 @@ use crate::{
     service::{GrpcArgs, ServiceArgs, called},
 };
 use std::{path::PathBuf, process::ExitCode};
-use tandem_cluster::role;
+use tandem_cluster::role::{self, FollowerLinks};
 
 /// Options of `tandem follower`.
 #[derive(clap::Args)]
@@ -24,6 +24,10 @@ pub struct Args {
     /// settings, otherwise the state is copied from a leader]
     #[arg(long, value_name = "PATH|URL")]
     snapshot: Option<String>,
+    /// The tx-pool to which users' transactions go, such as http://10.0.0.8:9605 [default: none, transactions
+    /// are refused]
+    #[arg(long, value_name = "URL")]
+    tx_pool: Option<String>,
     #[command(flatten)]
     http: HttpArgs,
     #[command(flatten)]
@@ -38,8 +42,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.http.apply(&mut config.executor);
     config.follower.snapshot = args.snapshot.or(config.follower.snapshot);
     let (http, grpc) = (args.http.address(), args.grpc.given());
-    let leaders = args.leaders;
-    args.service.calling(called(&leaders)).run(config, async move |process, config| {
-        role::follower(process, config, http, grpc, &leaders, client_info()).await
+    let links = FollowerLinks { leaders: args.leaders, tx_pool: args.tx_pool };
+    let mut calls = called(&links.leaders);
+    calls.extend(links.tx_pool.clone());
+    args.service.calling(calls).run(config, async move |process, config| {
+        role::follower(process, config, http, grpc, links, client_info()).await
     })
 }

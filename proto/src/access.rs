@@ -145,14 +145,15 @@ pub const RULES: [Rule; 56] = [
     rule(SESSIONS, "Fetch", &[EXECUTOR]),
     rule(SESSIONS, "Report", &[EXECUTOR]),
     rule(SESSIONS, "ExchangeTransactions", &[TX_POOL]),
-    // The executor offers JSON-RPC, builds blocks, and knows whether the head is behind.
-    rule(POOL, "Add", &[EXECUTOR]),
-    rule(POOL, "Get", &[EXECUTOR, OPERATOR]),
-    rule(POOL, "GetNextNonce", &[EXECUTOR, OPERATOR]),
-    rule(POOL, "GetCounts", &[EXECUTOR, OPERATOR]),
+    // Executor and followers offer JSON-RPC. The executor builds blocks, and knows whether the head is
+    // behind.
+    rule(POOL, "Add", &[EXECUTOR, FOLLOWER]),
+    rule(POOL, "Get", &[EXECUTOR, FOLLOWER, OPERATOR]),
+    rule(POOL, "GetNextNonce", &[EXECUTOR, FOLLOWER, OPERATOR]),
+    rule(POOL, "GetCounts", &[EXECUTOR, FOLLOWER, OPERATOR]),
     rule(POOL, "ListBest", &[EXECUTOR, OPERATOR]),
-    rule(POOL, "ListArrivals", &[EXECUTOR, OPERATOR]),
-    rule(POOL, "ListContent", &[EXECUTOR, OPERATOR]),
+    rule(POOL, "ListArrivals", &[EXECUTOR, FOLLOWER, OPERATOR]),
+    rule(POOL, "ListContent", &[EXECUTOR, FOLLOWER, OPERATOR]),
     rule(POOL, "NoteSync", &[EXECUTOR]),
     rule(TRANSACTIONS, "ExecuteBlocks", &[EXECUTOR]),
 ];

@@ -157,10 +157,6 @@ impl Planner<'_> {
             let name = format!("multiproof-{id}");
             workers.push(self.service("multiproof-worker", Some(&name), 2, own, &[])?);
         }
-        for (number, port) in (1..).zip(copies) {
-            let others: Vec<u16> = writers.iter().copied().filter(|it| *it != port).collect();
-            self.follower(args, number, port, &others)?;
-        }
         let mut tx_executors = Vec::new();
         for number in 1..=args.tx_executors {
             let name = format!("tx-executor-{number}");
@@ -183,6 +179,10 @@ impl Planner<'_> {
         let own = datadir.iter().cloned().chain(own).collect();
         let pool = self.service("tx-pool", None, 3, own, &[])?;
         calls.extend(["--tx-pool".into(), at(pool)]);
+        for (number, port) in (1..).zip(copies) {
+            let others: Vec<u16> = writers.iter().copied().filter(|it| *it != port).collect();
+            self.follower(args, number, port, &others, pool)?;
+        }
         for tx_executor in tx_executors {
             calls.extend(["--tx-executor".into(), at(tx_executor)]);
         }
@@ -225,13 +225,15 @@ impl Planner<'_> {
     }
 
     /// Adds a follower of the storage-writers on other ports, with a data directory of its own. It can
-    /// be promoted, and then is the storage-writer on its port.
+    /// be promoted, and then is the storage-writer on its port. Transactions go to the tx-pool on the last
+    /// port.
     fn follower(
         &mut self,
         args: &Args,
         number: u16,
         port: u16,
         others: &[u16],
+        pool: u16,
     ) -> anyhow::Result<()> {
         let name = format!("follower-{number}");
         let copy = args.node.datadir().join("followers").join(&name);
@@ -241,12 +243,14 @@ impl Planner<'_> {
             copy.into_os_string(),
             "--leader".into(),
             self.urls(others),
+            "--tx-pool".into(),
+            self.urls(&[pool]),
             "--grpc.port".into(),
             port.to_string().into(),
             "--http.port".into(),
             http.to_string().into(),
         ];
-        self.add("follower", Some(&name), 2, own, &[], vec![("http", http), ("grpc", port)])
+        self.add("follower", Some(&name), 4, own, &[], vec![("http", http), ("grpc", port)])
     }
 
     fn executor(&mut self, args: &Args, mut own: Vec<OsString>) -> anyhow::Result<String> {

@@ -3,7 +3,7 @@
 use crate::binary;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
-use std::{net::SocketAddr, path::Path};
+use std::{net::SocketAddr, path::Path, process::Command};
 use tandem_bus_tests::eventually;
 use tandem_cluster_tests::{
     Client, Corpus, Process, Recorded, Running, Six, send_head, send_payload,
@@ -265,6 +265,35 @@ async fn a_cluster_has_followers_and_restarts_them() {
         let (status, text) = Process::verify_datadir(binary(), &copy);
         assert!(status.success(), "{status}\n{text}");
     }
+}
+
+/// Blocks and states come from the copy, transactions go to the cluster's tx-pool.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_exchanges_of_execution_apis_pass_on_a_follower() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let exchanges = package.join("../tools/conformance/fixtures/execution-apis/tests");
+    let genesis = exchanges.join("genesis.json");
+    let folder = TempDir::new().unwrap();
+    let mut import = Command::new(binary());
+    import.args(["import", "--datadir"]).arg(folder.path().join("data"));
+    import.arg("--genesis").arg(&genesis).arg(exchanges.join("chain.rlp"));
+    let imported = import.output().unwrap();
+    assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
+    let more = ["--nats", "none", "--followers", "1"];
+    let mut six = Six::start(binary(), folder.path(), &genesis, &more);
+    let head = std::fs::read(exchanges.join("headfcu.json")).unwrap();
+    let head: Value = serde_json::from_slice(&head).unwrap();
+    let mut engine = six.endpoints.engine();
+    engine.call(head["method"].as_str().unwrap(), head["params"].clone()).await.unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], six.port("follower-1", "http")));
+    meet(&mut six.endpoints.http(), &mut Client::new(address, None)).await;
+    let mut conformance = Command::new(binary());
+    conformance.arg("conformance").arg(&exchanges).args(["--rpc", &address.to_string()]);
+    let output = conformance.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", six.log());
+    assert!(text.contains("96 passed, 0 failed, 82 skipped"), "{text}");
+    six.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

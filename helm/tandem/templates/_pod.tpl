@@ -152,7 +152,7 @@ podAffinity:
 {{- end }}
 {{- range .role.calls }}
 {{- if and (ne . "multiproof-workers") (include "tandem.runs" (dict "root" $root "name" .)) }}
-- name: TANDEM_{{ if has $name (list "follower" "storage-writer") }}LEADER{{ else }}{{ . | upper | replace "-" "_" }}{{ end }}
+- name: TANDEM_{{ if and (eq . "storage-writer") (has $name (list "follower" "storage-writer")) }}LEADER{{ else }}{{ . | upper | replace "-" "_" }}{{ end }}
   value: {{ include "tandem.urlsOf" (dict "root" $root "name" .) }}
 {{- end }}
 {{- end }}

@@ -80,7 +80,7 @@ follower:
   copies: true
   offBus: true
   ports: { http: 8545 }
-  calls: [storage-writer]
+  calls: [storage-writer, tx-pool]
   scalable: true
 {{- end -}}
 

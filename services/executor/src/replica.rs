@@ -12,7 +12,10 @@ use crate::{
 };
 use std::sync::{Arc, OnceLock};
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes, StateDiff};
-use tandem_proto::storage::{Forkchoice, HistoryReads, StorageApi};
+use tandem_proto::{
+    storage::{Forkchoice, HistoryReads, StorageApi},
+    tx_pool::TxPoolApi,
+};
 
 /// View of a chain that its owner extends. Changes come from one thread, after they are durable.
 pub struct Replica {
@@ -45,6 +48,11 @@ impl Replica {
     /// Returns what JSON-RPC reads.
     pub fn reads(&self) -> &ChainReads {
         &self.reads
+    }
+
+    /// Has JSON-RPC send transactions to this pool and look for them there. Only the first call has an effect.
+    pub fn use_pool(&self, pool: Arc<dyn TxPoolApi>) {
+        let _ = self.reads.transactions.set(pool);
     }
 
     /// Adds a block that is stored, with its changes of the state.

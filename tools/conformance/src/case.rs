@@ -1,6 +1,6 @@
 //! Parts of a suite.
 
-use std::{cell::RefCell, mem, path::Path, time::Duration};
+use std::{cell::RefCell, mem, net::SocketAddr, path::Path, time::Duration};
 use tandem_policy::Policies;
 
 /// Result of a case.
@@ -35,6 +35,8 @@ pub struct Setting {
     pub database: bool,
     /// Policies of the node; they never change the result.
     pub policies: Policies,
+    /// JSON-RPC port of a running node to send exchanges to, instead of starting one.
+    pub rpc: Option<SocketAddr>,
 }
 
 /// One fixture format.

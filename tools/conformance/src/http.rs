@@ -1,4 +1,4 @@
-//! One JSON-RPC call over HTTP/1.1 with a token, blocking, on a connection of its own.
+//! One JSON-RPC call over HTTP/1.1, blocking, on a connection of its own.
 
 use crate::RpcFault;
 use anyhow::{Context as _, bail};
@@ -20,18 +20,21 @@ struct Response {
     error: Option<RpcFault>,
 }
 
-/// Calls a method of the Engine API at this address.
+/// Calls a method at this address, with a token if there is a secret to sign one with.
 ///
 /// # Errors
 /// If there is no answer, or none that is JSON-RPC over HTTP. The inner error is the error object
 /// of the answer.
 pub fn call(
     address: SocketAddr,
-    secret: &Secret,
+    secret: Option<&Secret>,
     method: &str,
     params: &str,
 ) -> anyhow::Result<Result<Box<RawValue>, RpcFault>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let token = secret.map_or_else(String::new, |secret| {
+        format!("Authorization: Bearer {}\r\n", tandem_auth::sign(secret, now))
+    });
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":{},"params":{params}}}"#,
         serde_json::to_string(method)?
@@ -39,9 +42,8 @@ pub fn call(
     let head = format!(
         "POST / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\n\
-         Authorization: Bearer {}\r\n\r\n",
+         {token}\r\n",
         body.len(),
-        tandem_auth::sign(secret, now),
     );
     let mut stream = TcpStream::connect(address).context("connect")?;
     stream.set_nodelay(true)?;

@@ -49,7 +49,7 @@ pub struct RpcFault {
 impl RpcFault {
     /// Creates the fault of a call that got no answer. No JSON-RPC error code is positive, except
     /// 3.
-    fn transport(error: &anyhow::Error) -> Self {
+    pub(crate) fn transport(error: &anyhow::Error) -> Self {
         Self { code: 0, message: format!("no answer: {error:#}"), data: None }
     }
 }
@@ -120,7 +120,7 @@ impl CaseNode {
     /// As for [`CaseNode::call`].
     pub fn call_raw(&self, method: &str, params: &str) -> Result<Box<RawValue>, RpcFault> {
         if let Some((address, secret)) = &self.http {
-            let answer = http::call(*address, secret, method, params);
+            let answer = http::call(*address, Some(secret), method, params);
             return answer.map_err(|error| RpcFault::transport(&error))?;
         }
         let params = Params::new(Bytes::copy_from_slice(params.as_bytes()));

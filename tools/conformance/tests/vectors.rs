@@ -17,7 +17,7 @@ const SAMPLE: Sample = Sample { part: 20, of: 100, seed: 0 };
 fn run(folder: PathBuf, sample: Option<Sample>) -> Report {
     let threads = thread::available_parallelism().map_or(2, usize::from);
     let paths = vec![folder];
-    let options = Options { paths, filter: None, sample, list: false, threads };
+    let options = Options { paths, filter: None, sample, list: false, threads, rpc: None };
     let report = tandem_conformance::run(&options).unwrap();
     println!("{}", report.text());
     report

@@ -219,19 +219,20 @@ fn a_container_reaches_only_those_that_it_has_business_with() {
     }
 }
 
-/// Followers are called by the world. They reach nothing but storage-writer, and have no password.
+/// Followers are called by the world. They reach nothing but storage-writer and tx-pool, and have no password.
 #[test]
-fn a_follower_reaches_storage_writer_alone_and_each_container_has_its_own_copy() {
+fn a_follower_reaches_storage_writer_and_tx_pool_and_each_container_has_its_own_copy() {
     let compose = compose();
     let all = services(&compose);
     let follower = all["follower"];
     for (name, service) in &all {
         let meets = !networks(follower).is_disjoint(&networks(service));
-        let known = ["follower", "storage-writer", "prometheus", "jaeger"].contains(name);
+        let known = ["follower", "storage-writer", "tx-pool", "prometheus", "jaeger"].contains(name);
         assert_eq!(meets, known, "{name}");
     }
     assert_eq!(strings(&follower["profiles"]), ["followers"]);
     assert_eq!(follower["environment"]["TANDEM_LEADER"], "https://storage-writer:9600");
+    assert_eq!(follower["environment"]["TANDEM_TX_POOL"], "https://tx-pool:9605");
     assert!(follower["environment"]["TANDEM_NATS"].is_null());
     // A volume with a name would be shared by all containers.
     assert_eq!(strings(&follower["volumes"]), ["/data", "follower-secret:/secrets:ro"]);

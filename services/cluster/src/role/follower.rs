@@ -34,6 +34,7 @@ use tandem_storage_writer::{
     FeedConfig, StartsAs, StorageWriter, has_database, init_copy, remove_database, restore_path,
 };
 use tandem_storage_writer_client::{Client, ClientConfig, LoggedFeed};
+use tandem_tx_pool_client as tx_pool;
 use tokio::{net::TcpListener, runtime::Handle, task::spawn_blocking};
 use tracing::{error, info, warn};
 
@@ -46,24 +47,34 @@ const OUTDATED: &str = "copy-is-outdated";
 /// Pause between two rounds of these questions.
 const GENESIS_PAUSE: Duration = Duration::from_secs(1);
 
+/// Addresses that a follower calls.
+#[derive(Clone, Debug)]
+pub struct FollowerLinks {
+    /// storage-writers to follow, such as `http://10.0.0.7:9600`. One named `jetstream` is the stream to
+    /// which a leader publishes its feed.
+    pub leaders: Vec<String>,
+    /// tx-pool to which the transactions of users go; none to refuse them.
+    pub tx_pool: Option<String>,
+}
+
 /// Use of a copy.
 struct Plan {
-    /// Role that it calls leaders in.
+    /// Role that it calls others in.
     role: &'static str,
     /// Address of JSON-RPC, and what it says about the client; `None` without JSON-RPC.
     http: Option<(SocketAddr, ClientInfo)>,
+    /// tx-pool for JSON-RPC.
+    tx_pool: Option<String>,
     /// Address of its calls as a storage-writer, `None` if it cannot be promoted.
     grpc: Option<SocketAddr>,
     starts_as: StartsAs,
 }
 
-/// Starts a follower of these leaders, storage-writers such as `http://10.0.0.7:9600`, with JSON-RPC
-/// at `http`. A leader named `jetstream` is the stream to which a leader publishes its feed. A data
-/// directory without a database gets that of a snapshot, if the settings name a place with some, or
-/// else one with the genesis of the first leader that answers. A copy that is too far behind all
-/// leaders is made anew by the next start. With `grpc`, the address for its calls as a storage-writer,
-/// it can be promoted, and then publishes its feed if the settings say so; the stream is one of its leaders.
-/// One that was promoted leads at once.
+/// Starts a follower with JSON-RPC at `http`. A data directory without a database gets that of a snapshot,
+/// if the settings name a place with some, or else one with the genesis of the first leader that answers.
+/// A copy that is too far behind all leaders is made anew by the next start. With `grpc`, the address for
+/// its calls as a storage-writer, it can be promoted, and then publishes its feed if the settings say so;
+/// the stream is one of its leaders. One that was promoted leads at once.
 ///
 /// # Errors
 /// [`Error::Listen`], [`Error::Endpoint`], [`Error::Tls`], [`Error::StorageWriter`],
@@ -75,13 +86,14 @@ pub async fn follower(
     config: Config,
     http: SocketAddr,
     grpc: Option<SocketAddr>,
-    leaders: &[String],
+    links: FollowerLinks,
     client: ClientInfo,
 ) -> Result<(), Error> {
     let mut config = config.agreed();
     config.storage_writer.history_blocks = config.follower.history_blocks;
+    let FollowerLinks { leaders, tx_pool } = links;
     let http = Some((http, client));
-    let plan = Plan { role: access::FOLLOWER, http, grpc, starts_as: StartsAs::Follower };
+    let plan = Plan { role: access::FOLLOWER, http, tx_pool, grpc, starts_as: StartsAs::Follower };
     start(process, config, leaders, plan).await
 }
 
@@ -101,19 +113,20 @@ pub async fn one_of_storage_writers(
     let plan = Plan {
         role: access::STORAGE_WRITER,
         http: None,
+        tx_pool: None,
         grpc: Some(grpc),
         starts_as: StartsAs::Either,
     };
-    start(process, config, others, plan).await
+    start(process, config, others.to_vec(), plan).await
 }
 
 async fn start(
     process: &mut Process,
     mut config: Config,
-    leaders: &[String],
+    mut leaders: Vec<String>,
     plan: Plan,
 ) -> Result<(), Error> {
-    let Plan { role, http, grpc, starts_as } = plan;
+    let Plan { role, http, tx_pool, grpc, starts_as } = plan;
     config.storage_writer.starts_as = starts_as;
     if grpc.is_none() {
         // Nothing is served from it but JSON-RPC.
@@ -129,7 +142,6 @@ async fn start(
         config.storage_writer.feed = FeedConfig::default();
     }
     let feed = config.storage_writer.feed.clone();
-    let mut leaders = leaders.to_vec();
     if feed.is_published() && !leaders.iter().any(|leader| leader == JETSTREAM) {
         // It has what a leader that is gone had acknowledged.
         leaders.push(JETSTREAM.to_owned());
@@ -156,6 +168,14 @@ async fn start(
         let settings = ClientConfig { connection: proof.clone().into(), ..ClientConfig::default() };
         clients.push((url.clone(), Client::connect(url, settings, &Handle::current())?));
     }
+    let pool = match tx_pool {
+        Some(url) => {
+            let settings =
+                tx_pool::ClientConfig { connection: proof.clone().into(), ..Default::default() };
+            Some(tx_pool::Client::connect(&url, settings, &Handle::current())?)
+        }
+        None => None,
+    };
     let deps = tandem_storage_writer::Deps {
         on_persisted: persisted(process.bus().clone()),
         fatal: process.fatal().clone(),
@@ -185,6 +205,9 @@ async fn start(
         Ok((storage, replica))
     });
     let (storage, replica) = opened.await?;
+    if let (Some(replica), Some(pool)) = (&replica, pool) {
+        replica.use_pool(pool);
+    }
     let genesis = storage.checkpoint()?.genesis.hash;
     let (bus, runtime) = (process.bus().clone(), Handle::current());
     let source = |name: &String| match clients.iter().find(|(url, _)| url == name) {

@@ -34,7 +34,7 @@ mod worker;
 pub use discovery::discovery;
 pub(crate) use executor::{Access, engine_router, http_router};
 pub use executor::{ExecutorIdentity, ExecutorLinks, executor};
-pub use follower::follower;
+pub use follower::{FollowerLinks, follower};
 pub use peer_sessions::{SessionsLinks, peer_sessions};
 pub use process::Process;
 pub(crate) use services::require_storage;

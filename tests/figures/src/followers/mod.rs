@@ -3,6 +3,7 @@
 
 mod copy;
 mod failover;
+mod logs;
 mod questions;
 mod rpc;
 
@@ -40,6 +41,8 @@ const IDLE_GAP: Duration = Duration::from_millis(100);
 /// Time between two looks at a process that starts, and the longest wait for it.
 const SETTLE: Duration = Duration::from_millis(500);
 const SETTLE_MAX: Duration = Duration::from_secs(30);
+/// Normal pause divided by that at high load.
+const HIGH_LOAD: u32 = 4;
 /// Followers beside newPayload.
 const FOLLOWERS: usize = 4;
 /// Small blocks to catch up with, of a full run and of a quick one, and transactions of each.
@@ -64,10 +67,14 @@ pub fn measure(setting: &Setting, geth: Option<&Path>, report: &mut Report) {
         let name = name_of(folder);
         report.measure(&format!("processor time and feed, {name}"), || cost(setting, folder));
         report.measure(&format!("lag and answers, {name}"), || freshness(setting, folder));
+        let figure = format!("blocks behind at {HIGH_LOAD} times the load, {name}");
+        report.measure(&figure, || behind(setting, &figure, folder));
         let figure = format!("newPayload with {FOLLOWERS} followers / without, {name}");
         report.measure(&figure, || beside(setting, &figure, folder));
         rpc::measure(setting, geth, folder, report);
     }
+    let geth_or = || geth.context("no --geth: the client to compare with");
+    report.measure("eth_getLogs through a long chain", || logs::measure(setting, geth_or()?));
     report.measure("catch-up", || catch_up(setting));
     report.measure("failover, blocks lost under stream", || failover::measure(setting));
 }
@@ -217,6 +224,35 @@ fn freshness(setting: &Setting, folder: &Path) -> anyhow::Result<Vec<Figure>> {
             Limit::Exactly(0.0),
         ),
     ])
+}
+
+/// Measures how many blocks the follower is behind when the leader has made a block its head, and blocks come
+/// at a multiple of the rate at which the lag is measured.
+fn behind(setting: &Setting, figure: &str, folder: &Path) -> anyhow::Result<Vec<Figure>> {
+    let corpus = load(setting, folder)?;
+    let leader = leader(setting, &corpus.genesis)?;
+    let mut copy = Copy::start(&setting.tandem, &leader, false)?;
+    let (mut ahead, mut after) = (leader.public(CALL_TIME_MAX), copy.public());
+    let (mut most, mut sum) = (0, 0);
+    corpus.replay_with(&leader, IDLE_GAP / HIGH_LOAD, |_| {
+        // The follower first, so that it gets no time while the leader is asked.
+        let [has, head] = [number_of_head(&mut after)?, number_of_head(&mut ahead)?];
+        let blocks = head.saturating_sub(has);
+        most = most.max(blocks);
+        sum += blocks;
+        Ok(())
+    })?;
+    copy.reach(&hash_of_head(&mut leader.engine()?)?)?;
+    let mean = sum as f64 / corpus.len() as f64;
+    let note = format!("{mean:.2} on average, of {} blocks", corpus.len());
+    Ok(vec![Figure::new(figure, most as f64, Limit::AtMost(1.0)).note(note)])
+}
+
+/// Returns the number of the head that a client serves.
+fn number_of_head(client: &mut Client) -> anyhow::Result<u64> {
+    let number = client.call("eth_blockNumber", &json!([]))?;
+    let digits = number.as_str().and_then(|text| text.strip_prefix("0x")).context("no number")?;
+    Ok(u64::from_str_radix(digits, 16)?)
 }
 
 /// Measures newPayload with followers beside it, in the scheduling class `idle`, and without.

@@ -102,7 +102,7 @@ fn call_of(transaction: &Value) -> Value {
 }
 
 /// Asks both the same questions in turn, each first equally often, and compares times and results.
-fn compare(
+pub fn compare(
     this: &mut Client,
     that: &mut Client,
     method: &str,

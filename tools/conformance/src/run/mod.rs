@@ -12,13 +12,14 @@ mod tests;
 pub use pick::{Filter, Sample};
 pub use report::{Done, Report};
 
-use crate::{Case, Outcome, SUITES, Setting, Suite, case::take_payload_times};
+use crate::{Case, ExecutionApis, Outcome, SUITES, Setting, Suite, case::take_payload_times};
 use files::{Claimed, Found};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::{Condvar, Mutex};
 use std::{
     any::Any,
     collections::VecDeque,
+    net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::Arc,
@@ -39,6 +40,9 @@ pub struct Options {
     pub list: bool,
     /// Number of cases that run at once.
     pub threads: usize,
+    /// JSON-RPC port of a running node that has the chain of the exchanges. They are then sent there, and the
+    /// other suites are left out.
+    pub rpc: Option<SocketAddr>,
 }
 
 /// A loaded case.
@@ -54,7 +58,10 @@ struct Loaded {
 /// # Errors
 /// If a path does not exist or cannot be read. A fault in a file's content is a failed case.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
-    run_with(SUITES, options)
+    match options.rpc {
+        Some(_) => run_with(&[&ExecutionApis], options),
+        None => run_with(SUITES, options),
+    }
 }
 
 fn run_with(suites: &[&'static dyn Suite], options: &Options) -> anyhow::Result<Report> {
@@ -170,7 +177,11 @@ impl Runner<'_> {
 
     fn run(&self, loaded: Loaded) -> Done {
         let Loaded { case: Case { suite, fork, name, run }, id, path, uses_node } = loaded;
-        let setting = if uses_node { pick::setting(&id) } else { Setting::default() };
+        let rpc = self.options.rpc;
+        let setting = match uses_node && rpc.is_none() {
+            true => pick::setting(&id),
+            false => Setting { rpc, ..Setting::default() },
+        };
         let started = Instant::now();
         let outcome = if self.options.list {
             Outcome::Skipped("listed".to_owned())

@@ -46,7 +46,7 @@ fn number(id: &str, purpose: &str) -> u64 {
 pub fn setting(id: &str) -> Setting {
     let place = number(id, "setting") % ONE_IN;
     let policies = policies(number(id, "policies") % ONE_IN);
-    Setting { http: place == 0, database: place == 1, policies }
+    Setting { http: place == 0, database: place == 1, policies, rpc: None }
 }
 
 fn policies(number: u64) -> Policies {

@@ -56,7 +56,7 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
 
 fn options(folder: &TempDir) -> Options {
     let paths = vec![folder.path().canonicalize().unwrap()];
-    Options { paths, filter: None, sample: None, list: false, threads: 2 }
+    Options { paths, filter: None, sample: None, list: false, threads: 2, rpc: None }
 }
 
 fn report(options: &Options) -> Report {

@@ -5,7 +5,7 @@
 //! their types. An error's code has to equal the fixture's. So does its message, unless it names
 //! types of the Go program that recorded it.
 
-use crate::{Case, CaseNode, Outcome, RpcFault, Setting, Suite};
+use crate::{Case, CaseNode, Outcome, RpcFault, Setting, Suite, http};
 use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -27,6 +27,9 @@ const NOT_SERVED: [(&str, &str); 4] = [
     ("debug_traceTransaction", "there is no tracer"),
     ("eth_simulateV1", "there is no simulation of blocks"),
 ];
+
+/// Start of the names of methods that a node has for tests alone, and with default settings not at all.
+const FOR_TESTS: &str = "testing_";
 
 /// Members that the specification makes optional.
 const OPTIONAL: [&str; 3] = ["deleteStrategy", "error", "reward"];
@@ -54,13 +57,25 @@ impl Suite for ExecutionApis {
         let chain = chain_folder(path)?;
         let name = path.with_extension("");
         let name = name.strip_prefix(&chain).unwrap_or(&name).to_string_lossy().into_owned();
-        let run = move |setting: &Setting| match script.not_served() {
-            Some(reason) => Outcome::Skipped(reason),
-            None => match shared_node(&chain, *setting).and_then(|node| script.replay(node.get()?))
-            {
+        let run = move |setting: &Setting| {
+            let reason = script.not_served().or_else(|| setting.rpc.and(script.for_tests()));
+            if let Some(reason) = reason {
+                return Outcome::Skipped(reason);
+            }
+            let played = match setting.rpc {
+                Some(address) => script.replay(|method, params| {
+                    let answer = http::call(address, None, method, params);
+                    answer.map_err(|error| RpcFault::transport(&error))?
+                }),
+                None => shared_node(&chain, *setting).and_then(|node| {
+                    let node = node.get()?;
+                    script.replay(|method, params| node.call_raw(method, params))
+                }),
+            };
+            match played {
                 Ok(()) => Outcome::Passed,
                 Err(error) => Outcome::Failed(format!("{error:#}")),
-            },
+            }
         };
         Ok(vec![Case { suite: NAME, fork: "-".to_owned(), name, run: Box::new(run) }])
     }
@@ -139,10 +154,24 @@ impl Script {
         })
     }
 
-    fn replay(&self, node: &CaseNode) -> anyhow::Result<()> {
+    /// Returns the reason why the script cannot be played to a node with default settings.
+    fn for_tests(&self) -> Option<String> {
+        let mut methods = self.exchanges.iter().map(|exchange| &exchange.request.method);
+        let method = methods.find(|method| method.starts_with(FOR_TESTS))?;
+        Some(format!("method {method} is for tests alone"))
+    }
+
+    /// Sends the requests by `call`, which takes a method and its parameters, and compares the answers.
+    fn replay(
+        &self,
+        call: impl Fn(&str, &str) -> Result<Box<RawValue>, RpcFault>,
+    ) -> anyhow::Result<()> {
         for (number, Exchange { request, answer }) in self.exchanges.iter().enumerate() {
             let params = request.params.as_ref().map_or("[]", |params| params.get());
-            let got = node.call(&request.method, params);
+            let got = match call(&request.method, params) {
+                Ok(text) => Ok(serde_json::from_str(text.get())?),
+                Err(fault) => Err(fault),
+            };
             let verdict = match (answer, got) {
                 (Ok(want), Ok(got)) if self.shape_only => same_shape(want, &got),
                 (Ok(want), Ok(got)) => same_value(want, &got),

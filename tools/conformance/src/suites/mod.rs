@@ -13,6 +13,8 @@ mod transaction;
 mod trie;
 mod witness;
 
+pub use execution_apis::ExecutionApis;
+
 use crate::Suite;
 
 /// All suites. A file belongs to the first suite that takes it.
@@ -25,6 +27,6 @@ pub const ALL: &[&dyn Suite] = &[
     &mainnet_blocks::MainnetBlocks,
     &hivechain::Hivechain,
     &witness::Witnesses,
-    &execution_apis::ExecutionApis,
+    &ExecutionApis,
     &kzg::Kzg,
 ];

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Calls between services, with their ports: docs/ARCHITECTURE.md.
-const CALLS: [(&str, &str, u64); 16] = [
+const CALLS: [(&str, &str, u64); 17] = [
     ("executor", "storage-writer", 9600),
     ("executor", "multiproof-workers", 9601),
     ("executor", "blob-validator", 9603),
@@ -20,6 +20,7 @@ const CALLS: [(&str, &str, u64); 16] = [
     ("tx-pool", "blob-validator", 9603),
     ("tx-pool", "peer-sessions", 9604),
     ("follower", "storage-writer", 9600),
+    ("follower", "tx-pool", 9605),
     // An executor on standby forwards calls to the one with the right to write.
     ("executor", "executor", 8551),
     ("executor", "executor", 8545),
