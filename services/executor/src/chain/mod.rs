@@ -37,7 +37,7 @@ use tandem_primitives::{
 };
 use tandem_proto::{
     storage::{
-        self, BlockRef, Forkchoice, HistoryReads, KeptStates, ReadState, StorageApi,
+        self, BlockRecord, BlockRef, Forkchoice, HistoryReads, KeptStates, ReadState, StorageApi,
         TransactionPlace,
     },
     sync::SyncProgress,
@@ -222,15 +222,23 @@ impl Chain {
         Ok(self.header_by_hash(id.hash)?.map(|(id, header)| (id, Header::clone(&header))))
     }
 
+    /// Returns a block as it is stored, or `None` if there is no such block.
+    ///
+    /// # Errors
+    /// [`Error::Storage`], [`Error::Record`].
+    pub fn record(&self, tag: BlockTag) -> Result<Option<BlockRecord>, Error> {
+        let Some(id) = self.resolve(tag)? else { return Ok(None) };
+        Ok(self.storage.block(BlockRef::Hash(id.hash))?)
+    }
+
     /// Returns a block with its body, or `None` if there is no such block.
     ///
     /// # Errors
     /// [`Error::Storage`], [`Error::Record`].
     pub fn block(&self, tag: BlockTag) -> Result<Option<Block>, Error> {
-        let Some(id) = self.resolve(tag)? else { return Ok(None) };
-        let Some(record) = self.storage.block(BlockRef::Hash(id.hash))? else { return Ok(None) };
+        let Some(record) = self.record(tag)? else { return Ok(None) };
         let block = Block::decode(record.header, record.body)
-            .map_err(|error| record_error("block", id.hash, error))?;
+            .map_err(|error| record_error("block", record.id.hash, error))?;
         Ok(Some(block))
     }
 
@@ -253,18 +261,7 @@ impl Chain {
         &self,
         tag: BlockTag,
     ) -> Result<Option<(Block, Vec<Receipt>)>, Error> {
-        let Some(id) = self.resolve(tag)? else { return Ok(None) };
-        let Some(record) = self.storage.block(BlockRef::Hash(id.hash))? else { return Ok(None) };
-        let block = Block::decode(record.header, record.body)
-            .map_err(|error| record_error("block", id.hash, error))?;
-        let receipts = decode_receipts(&record.receipts)
-            .map_err(|error| record_error("receipts", id.hash, error))?;
-        let (got, want) = (receipts.len(), block.transactions.len());
-        if got != want {
-            let error = format!("{got} receipts for {want} transactions");
-            return Err(record_error("receipts", id.hash, error));
-        }
-        Ok(Some((block, receipts)))
+        self.record(tag)?.map(decode_record).transpose()
     }
 
     /// Returns a block's receipts, or `None` if there is no such block.
@@ -541,6 +538,24 @@ impl Chain {
             id = BlockId::new(id.number - 1, parent);
         }
     }
+}
+
+/// Decodes a stored block with its body and its receipts, one for each transaction.
+///
+/// # Errors
+/// [`Error::Record`].
+pub fn decode_record(record: BlockRecord) -> Result<(Block, Vec<Receipt>), Error> {
+    let hash = record.id.hash;
+    let block = Block::decode(record.header, record.body)
+        .map_err(|error| record_error("block", hash, error))?;
+    let receipts =
+        decode_receipts(&record.receipts).map_err(|error| record_error("receipts", hash, error))?;
+    let (got, want) = (receipts.len(), block.transactions.len());
+    if got != want {
+        let error = format!("{got} receipts for {want} transactions");
+        return Err(record_error("receipts", hash, error));
+    }
+    Ok((block, receipts))
 }
 
 fn record_error(what: &'static str, block: B256, error: impl ToString) -> Error {

@@ -1,12 +1,13 @@
 //! `eth_getLogs`: logs of a block or of a range of blocks. Blocks whose bloom filter excludes a
-//! match are not read.
+//! match are not read, and those whose receipts lack the wanted bytes are not decoded.
 
 use super::super::hex::{Hex, NumberParam};
 use super::super::json::{BlockContext, LogJson, LogPlace};
-use super::{RpcError, Source, add_calling, cut_error, known};
-use crate::{BlockTag, Chain};
+use super::{RpcError, Source, add_calling, cut_error, known, read_error};
+use crate::{BlockTag, Chain, chain::decode_record};
 use alloy_consensus::{Header, TxReceipt};
 use alloy_primitives::{Address, B256, Bloom, BloomInput, Log};
+use memchr::memmem;
 use serde::de::{SeqAccess, Visitor, value::StrDeserializer};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -16,11 +17,15 @@ use tandem_http::code;
 use tandem_http::usage::Running;
 use tandem_http::{Answer, Methods, required, to_result};
 use tandem_primitives::BlockId;
+use tandem_proto::storage::BlockRecord;
 
 /// Maximum number of topics of a log.
 const TOPICS_MAX: usize = 4;
 /// Maximum number of addresses, or of topics of one position, in a filter.
 const ALTERNATIVES_MAX: usize = 1000;
+/// Maximum number of addresses and topics that are looked for in encoded receipts. With more, receipts are
+/// decoded at once.
+const SCANNED_MAX: usize = 16;
 
 pub(super) fn add(methods: &mut Methods, source: &Arc<Source>) {
     add_calling(methods, source, "eth_getLogs", logs);
@@ -163,6 +168,17 @@ impl Filter {
             && self.topics.iter().all(any)
     }
 
+    /// Returns whether a block with these encoded receipts can hold a match: addresses and topics stand in
+    /// them as they are. The bloom filter of a full block lets through nearly everything.
+    fn may_be_in(&self, receipts: &[u8]) -> bool {
+        let named = self.addresses.len() + self.topics.iter().map(Vec::len).sum::<usize>();
+        let holds = |raw: &[u8]| memmem::find(receipts, raw).is_some();
+        let any = |topics: &Vec<B256>| topics.is_empty() || topics.iter().any(|t| holds(&t[..]));
+        named > SCANNED_MAX
+            || ((self.addresses.is_empty() || self.addresses.iter().any(|a| holds(&a[..])))
+                && self.topics.iter().all(any))
+    }
+
     fn matches(&self, log: &Log) -> bool {
         if !self.addresses.is_empty() && !self.addresses.contains(&log.address) {
             return false;
@@ -249,10 +265,12 @@ fn collect(
     if !filter.may_match(&header.logs_bloom) {
         return Ok(());
     }
-    match BlockLogs::read(&source.chain, id, header)? {
-        Some(logs) => logs.add(filter, source.queries.log_results_max, false, found),
-        None => Ok(()),
-    }
+    let record = known(source.chain.record(BlockTag::Hash(id.hash)))?;
+    let Some(record) = record.filter(|record| filter.may_be_in(&record.receipts)) else {
+        return Ok(());
+    };
+    let logs = BlockLogs::decode(id, header, record)?;
+    logs.add(filter, source.queries.log_results_max, false, found)
 }
 
 /// Logs of a block.
@@ -265,12 +283,17 @@ pub(in crate::rpc) struct BlockLogs {
 impl BlockLogs {
     /// Reads them. Returns `None` if the block is not known any more.
     pub fn read(chain: &Chain, id: BlockId, header: &Header) -> Result<Option<Self>, RpcError> {
-        let stored = known(chain.block_and_receipts(BlockTag::Hash(id.hash)))?;
-        Ok(stored.map(|(block, receipts)| Self {
+        let record = known(chain.record(BlockTag::Hash(id.hash)))?;
+        record.map(|record| Self::decode(id, header, record)).transpose()
+    }
+
+    fn decode(id: BlockId, header: &Header, record: BlockRecord) -> Result<Self, RpcError> {
+        let (block, receipts) = decode_record(record).map_err(read_error)?;
+        Ok(Self {
             context: BlockContext::new(id, header),
             transaction_hashes: block.transaction_hashes.clone(),
             receipts,
-        }))
+        })
     }
 
     /// Adds those that match, rendered, as logs of a canonical block or of a removed one.
@@ -307,7 +330,9 @@ impl BlockLogs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloy_consensus::TxType;
     use alloy_primitives::{Bytes, LogData};
+    use tandem_chain::encode_receipts;
 
     fn filter(json: &str) -> Result<Filter, String> {
         let filter: FilterJson = serde_json::from_str(json).map_err(|error| error.to_string())?;
@@ -358,6 +383,28 @@ mod tests {
         assert!(!filter.may_match(&bloom(&log(3, &[7, 2]))));
         assert!(!filter.may_match(&bloom(&log(1, &[7, 8]))));
         assert!(!filter.may_match(&Bloom::ZERO));
+    }
+
+    #[test]
+    fn encoded_receipts_are_searched_for_what_a_match_needs() {
+        let one = |address: u8, topics: &[u8]| {
+            encode_receipts(&[Receipt {
+                tx_type: TxType::Eip1559,
+                success: true,
+                cumulative_gas_used: 21_000,
+                logs: vec![log(address, topics)],
+                post_state: None,
+            }])
+        };
+        let (a, b) = (Address::with_last_byte(1), B256::with_last_byte(2));
+        let by = filter(&format!(r#"{{"address":"{a}","topics":[null,"{b}"]}}"#)).unwrap();
+        assert!(by.may_be_in(&one(1, &[7, 2])));
+        assert!(!by.may_be_in(&one(1, &[7, 8])) && !by.may_be_in(&one(3, &[7, 2])));
+        assert!(filter("{}").unwrap().may_be_in(&one(1, &[])));
+        // Beyond this number of values, the receipts are decoded in any case.
+        let many = vec![Address::with_last_byte(9); SCANNED_MAX + 1];
+        let many = filter(&serde_json::json!({ "address": many }).to_string()).unwrap();
+        assert!(many.may_be_in(&one(1, &[])));
     }
 
     /// A caller cannot make the node store a refused filter, or hold values that are not topics.
