@@ -31,7 +31,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 use tandem_chain::{Fork, Payload, PayloadSidecar};
@@ -113,6 +113,13 @@ impl Builder {
     /// Returns a block built before.
     pub fn get(&self, hash: B256) -> &Built {
         &self.blocks[&hash]
+    }
+
+    /// Forgets all blocks but the last 256 up to this one, whose hashes the next one may ask for. Each block has
+    /// the whole state after it, so a long chain takes much memory.
+    pub fn forget_all_but_ancestors(&mut self, hash: B256) {
+        let kept: HashSet<B256> = self.ancestors(hash).into_values().collect();
+        self.blocks.retain(|hash, _| kept.contains(hash));
     }
 
     /// Builds `len` blocks, the first on `parent`, each further one on the one before. `seed`

@@ -227,7 +227,8 @@ fn a_follower_reaches_storage_writer_and_tx_pool_and_each_container_has_its_own_
     let follower = all["follower"];
     for (name, service) in &all {
         let meets = !networks(follower).is_disjoint(&networks(service));
-        let known = ["follower", "storage-writer", "tx-pool", "prometheus", "jaeger"].contains(name);
+        let known =
+            ["follower", "storage-writer", "tx-pool", "prometheus", "jaeger"].contains(name);
         assert_eq!(meets, known, "{name}");
     }
     assert_eq!(strings(&follower["profiles"]), ["followers"]);

@@ -16,6 +16,10 @@ use tandem_cluster_tests::{Builder, Contents, Forks};
 
 /// Blocks of the chain, of a full run and of a quick one. A node searches 10,000 in one call by default.
 const BLOCKS: [usize; 2] = [10_000, 1_000];
+/// Blocks from one with transactions of all kinds to the next. The others move and store values, and have no logs.
+const OTHERS_BETWEEN: u64 = 8;
+/// Transactions of all kinds in such a block.
+const WITH_LOGS: usize = 12;
 /// Searches, of a full run and of a quick one.
 const SEARCHES: [usize; 2] = [400, 100];
 
@@ -27,9 +31,19 @@ pub fn measure(setting: &Setting, geth: &Path) -> anyhow::Result<Vec<Figure>> {
     let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
     let genesis = folder.path().join("genesis.json");
     fs::write(&genesis, builder.genesis_json())?;
-    let contents = Contents::Bounded(SMALL_TRANSACTIONS);
-    let blocks = builder.chain(builder.genesis(), setting.seed, count, contents);
-    let payloads = blocks.iter().map(|block| (&block.payload, &block.sidecar));
+    let mut blocks = Vec::with_capacity(count);
+    let mut parent = builder.genesis();
+    for number in 0..count as u64 {
+        let contents = match number % OTHERS_BETWEEN {
+            0 => Contents::Random(WITH_LOGS),
+            _ => Contents::Bounded(SMALL_TRANSACTIONS),
+        };
+        let block = builder.build(parent, setting.seed.wrapping_mul(1_000_003) + number, contents);
+        parent = block.hash;
+        blocks.push((block.payload, block.sidecar));
+        builder.forget_all_but_ancestors(parent);
+    }
+    let payloads = blocks.iter().map(|(payload, sidecar)| (payload, sidecar));
     let name = format!("{count} small blocks");
     let corpus = Corpus::of(&name, genesis, Fork::Osaka, payloads);
     drop((blocks, builder));
@@ -42,7 +56,10 @@ pub fn measure(setting: &Setting, geth: &Path) -> anyhow::Result<Vec<Figure>> {
     let (mut this, mut that) = (copy.public(), other.public(CALL_TIME_MAX));
     let mut random = StdRng::seed_from_u64(setting.seed);
     let (mut questions, mut found) = (Vec::new(), 0);
-    while questions.len() < SEARCHES[quick] {
+    for _ in 0..100 * SEARCHES[quick] {
+        if questions.len() == SEARCHES[quick] {
+            break;
+        }
         let at = format!("{:#x}", random.random_range(1..=count));
         let receipts = this.call("eth_getBlockReceipts", &json!([at]))?;
         let receipts = receipts.as_array().context("no receipts")?;
@@ -56,7 +73,8 @@ pub fn measure(setting: &Setting, geth: &Path) -> anyhow::Result<Vec<Figure>> {
         found += all.as_array().context("no logs")?.len();
         questions.push(range);
     }
-    ensure!(found >= questions.len(), "each search finds the log that it was made of");
+    ensure!(questions.len() == SEARCHES[quick], "{} blocks with logs", questions.len());
+    ensure!(found >= questions.len(), "a search does not find the log that it was made of");
     let mut figures = compare(&mut this, &mut that, "eth_getLogs", &questions, &name)?;
     let note = format!("{:.1} logs found by each", found as f64 / questions.len() as f64);
     if let Some(last) = figures.pop() {

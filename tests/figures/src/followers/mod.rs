@@ -43,6 +43,8 @@ const SETTLE: Duration = Duration::from_millis(500);
 const SETTLE_MAX: Duration = Duration::from_secs(30);
 /// Normal pause divided by that at high load.
 const HIGH_LOAD: u32 = 4;
+/// Processes of a cluster that take part in a block.
+const EXECUTING: [&str; 3] = ["executor", "multiproof", "storage-writer"];
 /// Followers beside newPayload.
 const FOLLOWERS: usize = 4;
 /// Small blocks to catch up with, of a full run and of a quick one, and transactions of each.
@@ -110,6 +112,15 @@ fn settled(used: impl Fn() -> anyhow::Result<f64>) -> anyhow::Result<f64> {
     }
 }
 
+/// Waits until followers and the cluster that they follow have loaded what they load at their start.
+fn settle(leader: &Node, copies: &[Copy]) -> anyhow::Result<()> {
+    settled(|| {
+        let own = copies.iter().map(Copy::cpu_seconds).sum::<anyhow::Result<f64>>()?;
+        Ok(own + used(leader, &EXECUTING)?)
+    })?;
+    Ok(())
+}
+
 /// Returns the bytes that a follower has exchanged with its leader, and those of the blocks that it has
 /// stored with their changes.
 fn fed(copy: &Copy) -> anyhow::Result<[f64; 2]> {
@@ -125,7 +136,6 @@ fn fed(copy: &Copy) -> anyhow::Result<[f64; 2]> {
 /// Measures the processor time of a follower beside that of executing the same blocks, and what it
 /// reads.
 fn cost(setting: &Setting, folder: &Path) -> anyhow::Result<Vec<Figure>> {
-    const EXECUTING: [&str; 3] = ["executor", "multiproof", "storage-writer"];
     let corpus = load(setting, folder)?;
     let name = &corpus.name;
     let rounds = if setting.quick { 1 } else { 4 };
@@ -184,6 +194,7 @@ fn freshness(setting: &Setting, folder: &Path) -> anyhow::Result<Vec<Figure>> {
     let name = &corpus.name;
     let leader = leader(setting, &corpus.genesis)?;
     let mut copy = Copy::start(&setting.tandem, &leader, false)?;
+    settle(&leader, std::slice::from_ref(&copy))?;
     let mut lags = Vec::with_capacity(corpus.len());
     corpus.replay_with(&leader, IDLE_GAP, |block| {
         let lag = copy.reach(block.hash)? - block.valid;
@@ -232,6 +243,7 @@ fn behind(setting: &Setting, figure: &str, folder: &Path) -> anyhow::Result<Vec<
     let corpus = load(setting, folder)?;
     let leader = leader(setting, &corpus.genesis)?;
     let mut copy = Copy::start(&setting.tandem, &leader, false)?;
+    settle(&leader, std::slice::from_ref(&copy))?;
     let (mut ahead, mut after) = (leader.public(CALL_TIME_MAX), copy.public());
     let (mut most, mut sum) = (0, 0);
     corpus.replay_with(&leader, IDLE_GAP / HIGH_LOAD, |_| {
@@ -262,7 +274,8 @@ fn beside(setting: &Setting, figure: &str, folder: &Path) -> anyhow::Result<Vec<
     let replay = |followers: usize| {
         let leader = leader(setting, &corpus.genesis)?;
         let copies = (0..followers).map(|_| Copy::start(&setting.tandem, &leader, true));
-        let _copies = copies.collect::<anyhow::Result<Vec<_>>>()?;
+        let copies = copies.collect::<anyhow::Result<Vec<_>>>()?;
+        settle(&leader, &copies)?;
         let mut times = corpus.replay(&leader, IDLE_GAP)?;
         anyhow::Ok(times.split_off(WARMUP.min(times.len() / 2)))
     };
