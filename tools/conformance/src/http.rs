@@ -31,10 +31,13 @@ pub fn call(
     method: &str,
     params: &str,
 ) -> anyhow::Result<Result<Box<RawValue>, RpcFault>> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    let token = secret.map_or_else(String::new, |secret| {
-        format!("Authorization: Bearer {}\r\n", tandem_auth::sign(secret, now))
-    });
+    let token = match secret {
+        Some(secret) => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+            format!("Authorization: Bearer {}\r\n", tandem_auth::sign(secret, now))
+        }
+        None => String::new(),
+    };
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":{},"params":{params}}}"#,
         serde_json::to_string(method)?

@@ -12,4 +12,4 @@ mod suites;
 pub use case::{Case, Outcome, Setting, Suite};
 pub use node::{CaseNode, RpcFault};
 pub use run::{Done, Filter, Options, Report, Sample, run};
-pub use suites::{ALL as SUITES, ExecutionApis};
+pub use suites::ALL as SUITES;

@@ -12,7 +12,9 @@ mod tests;
 pub use pick::{Filter, Sample};
 pub use report::{Done, Report};
 
-use crate::{Case, ExecutionApis, Outcome, SUITES, Setting, Suite, case::take_payload_times};
+use crate::{
+    Case, Outcome, SUITES, Setting, Suite, case::take_payload_times, suites::ExecutionApis,
+};
 use files::{Claimed, Found};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::{Condvar, Mutex};
