@@ -205,6 +205,15 @@ fn read_answer(from: &mut impl BufRead) -> anyhow::Result<(u16, Vec<u8>, bool)> 
     }
 }
 
+/// Returns a number that JSON-RPC gives as a hexadecimal quantity.
+///
+/// # Errors
+/// If the value is none.
+pub fn quantity(value: &Value) -> anyhow::Result<u64> {
+    let text = value.as_str().context("no number")?;
+    Ok(u64::from_str_radix(text.trim_start_matches("0x"), 16)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! An execution client, as a consensus client drives it: heads, builds and payloads.
 
-use crate::client::{Client, raw_transactions, request};
+use crate::client::{Client, quantity, raw_transactions, request};
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, B256, Bytes, hex};
 use anyhow::{Context as _, bail, ensure};
@@ -204,9 +204,4 @@ impl Driven {
     fn nonce(&mut self, sender: Address, block: &str) -> anyhow::Result<u64> {
         quantity(&self.engine.call("eth_getTransactionCount", &json!([sender, block]))?)
     }
-}
-
-fn quantity(value: &Value) -> anyhow::Result<u64> {
-    let text = value.as_str().context("no number")?;
-    Ok(u64::from_str_radix(text.trim_start_matches("0x"), 16)?)
 }

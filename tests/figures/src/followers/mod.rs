@@ -9,7 +9,7 @@ mod rpc;
 
 use crate::{
     Setting,
-    client::{Client, sum_of},
+    client::{Client, quantity, sum_of},
     corpus::{Corpus, in_turn, name_of, ratio},
     figure::{Figure, Limit, Report},
     node::{CALL_TIME_MAX, Kind, Node},
@@ -262,9 +262,7 @@ fn behind(setting: &Setting, figure: &str, folder: &Path) -> anyhow::Result<Vec<
 
 /// Returns the number of the head that a client serves.
 fn number_of_head(client: &mut Client) -> anyhow::Result<u64> {
-    let number = client.call("eth_blockNumber", &json!([]))?;
-    let digits = number.as_str().and_then(|text| text.strip_prefix("0x")).context("no number")?;
-    Ok(u64::from_str_radix(digits, 16)?)
+    quantity(&client.call("eth_blockNumber", &json!([]))?)
 }
 
 /// Measures newPayload with followers beside it, in the scheduling class `idle`, and without.

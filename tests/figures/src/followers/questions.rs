@@ -22,9 +22,7 @@ pub fn compare(
     count: usize,
     random: &mut StdRng,
 ) -> anyhow::Result<(usize, Vec<String>)> {
-    let head = leader.call("eth_blockNumber", &json!([]))?;
-    let head = head.as_str().context("no head")?.trim_start_matches("0x").to_owned();
-    let head = u64::from_str_radix(&head, 16)?;
+    let head = super::number_of_head(leader)?;
     ensure!(head > RECENT, "only {head} blocks");
     let (mut asked, mut differ) = (0, Vec::new());
     for _ in 0..count {
