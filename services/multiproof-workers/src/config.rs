@@ -10,8 +10,9 @@ pub struct Config {
     /// Number of threads that read trie paths from storage for the workers, 1 to 256.
     pub proof_threads: usize,
     /// Minimum number of keys in a chunk, whatever the policy says. A smaller chunk takes in the
-    /// chunks that wait behind it. Each chunk is a call of storage-writer. By default 1, or 1024 if
-    /// storage-writer is another process.
+    /// chunks that wait behind it. Each chunk is a call of storage-writer. By default 1024 if
+    /// storage-writer is another process. Otherwise 1, and 1024 for a chunk that has waited for a proof
+    /// thread for a millisecond, as chunks do where paths come from a disk.
     pub chunk_targets_min: Option<usize>,
     /// Whether workers leave the engine's thread the processor that it runs on, when they may run
     /// on others. Linux would wake them on that processor, where they would wait for the engine.

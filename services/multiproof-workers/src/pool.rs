@@ -17,7 +17,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tandem_actor::{Queued, Running, ThreadSender, thread_queue};
 use tandem_primitives::{B256, WalkTarget};
@@ -30,6 +30,12 @@ pub const IN_FLIGHT_MAX: usize = 64;
 
 /// Maximum number of threads; more would wait for one another rather than for the database.
 const THREADS_MAX: usize = 256;
+
+/// Wait of a job from which on the reads are what the block waits for, as with a state on a disk. The jobs
+/// behind it then become one with it: many paths that are read together take little longer than few.
+const LONG_WAIT: Duration = Duration::from_millis(1);
+/// Number of keys from which on such a job takes in no others.
+const LONG_WAIT_TARGETS: usize = 1024;
 
 /// Data that the jobs of one owner and block have in common.
 pub struct Context {
@@ -126,7 +132,9 @@ impl Pool {
                 index,
                 storage: storage.clone(),
                 verify_nodes: config.verify_nodes,
+                threads,
                 targets_min: config.targets_min(),
+                targets_if_late: config.chunk_targets_min.unwrap_or(LONG_WAIT_TARGETS),
                 answers: answers.clone(),
                 load: load.clone(),
                 seconds: histogram!(names::PROOF_SECONDS),
@@ -171,8 +179,12 @@ struct ProofThread {
     index: usize,
     storage: Arc<dyn BaseReads>,
     verify_nodes: bool,
+    /// Number of threads, itself included.
+    threads: usize,
     /// See [`Config::chunk_targets_min`].
     targets_min: usize,
+    /// The same for a job that has waited long.
+    targets_if_late: usize,
     answers: Vec<Sender<Proof>>,
     load: Arc<Load>,
     seconds: Histogram,
@@ -181,17 +193,23 @@ struct ProofThread {
 impl ProofThread {
     fn run(self, jobs: &Receiver<Queued<Job>>) {
         let mut next = None;
-        while let Some(mut job) = next.take().or_else(|| jobs.recv().ok().map(Queued::take)) {
-            // Jobs wait when all threads are busy. When a call of storage-writer is expensive,
-            // waiting jobs are merged.
-            while job.targets.len() < self.targets_min
-                && let Ok(other) = jobs.try_recv().map(Queued::take)
-            {
-                if !job.fits(&other) {
+        while let Some((mut job, since)) =
+            next.take().or_else(|| jobs.recv().ok().map(Queued::take_with_time))
+        {
+            // Jobs wait when all threads are busy. When a call of storage-writer is expensive, or they
+            // have waited long, they are merged. Each thread takes its part of them.
+            let is_late = since.elapsed() >= LONG_WAIT;
+            let enough = if is_late { self.targets_if_late } else { self.targets_min };
+            for _ in 0..jobs.len().div_ceil(self.threads) {
+                if job.targets.len() >= enough {
+                    break;
+                }
+                let Ok(other) = jobs.try_recv().map(Queued::take_with_time) else { break };
+                if !job.fits(&other.0) {
                     next = Some(other);
                     break;
                 }
-                job.join(other);
+                job.join(other.0);
             }
             let owner = job.owner;
             let proof = self.prove(job);

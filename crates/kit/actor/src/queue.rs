@@ -56,7 +56,7 @@ impl<T> Queued<T> {
     }
 
     /// Returns the message and the time at which its wait began.
-    pub(crate) fn take_with_time(self) -> (T, Instant) {
+    pub fn take_with_time(self) -> (T, Instant) {
         let Self { message, place } = self;
         place.queue.0.wait.record(place.since.elapsed());
         (message, place.since)

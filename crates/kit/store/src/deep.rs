@@ -5,28 +5,44 @@
 //! next call begins that way. Calls share the threads, so all of them together ask the disk for no more at
 //! once than there are threads.
 //!
+//! The threads sleep while there is nothing to read. Those of a pool for computation look for work for a while first,
+//! which took a sixth of all processor time.
+//!
 //! Keys count as slow only if their thread read from the disk meanwhile, as the kernel counts. A thread that
 //! lost its processor for a while is slow too, but more threads would make that worse.
 
-use crate::Result;
+use crate::{Error, Result};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nix::sys::resource::{UsageWho, getrusage};
-use rayon::{ThreadPool, ThreadPoolBuilder, iter::ParallelIterator, slice::ParallelSlice};
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 /// Keys that are read by one thread before it is decided, and the fewest of a piece.
-const PROBE: usize = 8;
+pub const PROBE: usize = 8;
 
 /// Time of a key from which on it comes from the disk. A key in the page cache takes some microseconds.
 const DISK: Duration = Duration::from_micros(25);
 
+/// Reads the keys in a range of those of a call, and returns the values in their order.
+pub type Read<V> = dyn Fn(Range<usize>) -> Result<Vec<V>> + Send + Sync;
+
+/// Piece of a call.
+type Task = Box<dyn FnOnce() + Send>;
+
 /// Threads that read, for all views of a store.
 pub struct DeepReads {
-    /// `None` for stores that never read in several threads.
-    pool: Option<ThreadPool>,
-    threads: usize,
+    /// Tasks of the threads. There are no more than callers have pieces, and callers wait for them. `None` for
+    /// stores that never read in several threads.
+    tasks: Option<Sender<Task>>,
+    threads: Vec<JoinHandle<()>>,
     /// Whether the last call with many keys waited for the disk.
     is_deep: AtomicBool,
     /// Number of keys that were read in several threads.
@@ -39,12 +55,20 @@ impl DeepReads {
     /// Starts the threads, none for less than two. Without threads, which the operating system may refuse,
     /// the callers read for themselves.
     pub fn start(threads: usize) -> Self {
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|number| format!("disk-{number}"));
-        let pool = (threads > 1).then(|| pool.build().ok()).flatten();
+        let (tasks, queue) = unbounded();
+        let start = |number| {
+            let queue: Receiver<Task> = queue.clone();
+            // A task catches what its read panics with.
+            let run = move || queue.iter().for_each(|task| task());
+            thread::Builder::new().name(format!("disk-{number}")).spawn(run).ok()
+        };
+        let threads: Vec<_> = match threads > 1 {
+            true => (0..threads).map_while(start).collect(),
+            false => Vec::new(),
+        };
+        let tasks = (threads.len() > 1).then_some(tasks);
         let (is_deep, keys) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { pool, threads, is_deep, keys, disk_reads }
+        Self { tasks, threads, is_deep, keys, disk_reads }
     }
 
     /// Returns the number of keys that were read in several threads.
@@ -52,42 +76,80 @@ impl DeepReads {
         self.keys.load(Relaxed)
     }
 
-    /// Reads these keys. `read` returns the values of some of them, in their order.
+    /// Reads a number of keys, and returns their values in order. No thread has `read` any more when it returns.
     ///
     /// # Errors
     /// The first error of `read`.
-    pub fn read<K: Sync, V: Send>(
-        &self,
-        keys: &[K],
-        read: impl Fn(&[K]) -> Result<Vec<V>> + Sync,
-    ) -> Result<Vec<V>> {
-        let Some(pool) = self.pool.as_ref().filter(|_| keys.len() > PROBE) else {
-            return read(keys);
+    pub fn read<V: Send + 'static>(&self, count: usize, read: &Arc<Read<V>>) -> Result<Vec<V>> {
+        let Some(tasks) = self.tasks.as_ref().filter(|_| count > PROBE) else {
+            return read(0..count);
         };
-        let mut values = Vec::with_capacity(keys.len());
-        let mut rest = keys;
+        let mut values = Vec::with_capacity(count);
         if !self.is_deep.load(Relaxed) {
-            let (first, others) = keys.split_at(PROBE);
             let clock = DiskClock::start(self.disk_reads);
-            values.extend(read(first)?);
-            rest = others;
+            values.extend(read(0..PROBE)?);
             if clock.elapsed() < DISK * PROBE as u32 {
-                values.extend(read(rest)?);
+                values.extend(read(PROBE..count)?);
                 return Ok(values);
             }
         }
-        let size = rest.len().div_ceil(self.threads).max(PROBE);
-        let piece = |keys: &[K]| {
-            let clock = DiskClock::start(self.disk_reads);
-            read(keys).map(|values| (values, clock.elapsed()))
-        };
-        let pieces = rest.par_chunks(size).map(piece);
-        let pieces = pool.install(|| pieces.collect::<Result<Vec<_>>>())?;
+        let rest = count - values.len();
+        let size = rest.div_ceil(self.threads.len()).max(PROBE);
+        let pieces =
+            (values.len()..count).step_by(size).map(|start| start..count.min(start + size));
+        let pieces = self.read_pieces(tasks, pieces.collect(), read)?;
         let took: Duration = pieces.iter().map(|(_, took)| *took).sum();
-        self.is_deep.store(took >= DISK * rest.len() as u32, Relaxed);
-        self.keys.fetch_add(rest.len() as u64, Relaxed);
+        self.is_deep.store(took >= DISK * rest as u32, Relaxed);
+        self.keys.fetch_add(rest as u64, Relaxed);
         values.extend(pieces.into_iter().flat_map(|(values, _)| values));
         Ok(values)
+    }
+
+    /// Reads pieces at the same time, the last one in this thread. Returns their values, and the time that each
+    /// waited for the disk.
+    fn read_pieces<V: Send + 'static>(
+        &self,
+        tasks: &Sender<Task>,
+        mut pieces: Vec<Range<usize>>,
+        read: &Arc<Read<V>>,
+    ) -> Result<Vec<(Vec<V>, Duration)>> {
+        let disk_reads = self.disk_reads;
+        let timed = move |read: &Read<V>, piece: Range<usize>| {
+            let clock = DiskClock::start(disk_reads);
+            read(piece).map(|values| (values, clock.elapsed()))
+        };
+        let Some(own) = pieces.pop() else { return Ok(Vec::new()) };
+        let (answer, answers) = bounded(pieces.len());
+        let mut all: Vec<_> = pieces.iter().map(|_| None).collect();
+        for (place, piece) in pieces.into_iter().enumerate() {
+            let (read, answer) = (read.clone(), answer.clone());
+            let task = move || {
+                let values = catch_unwind(AssertUnwindSafe(|| timed(&*read, piece)));
+                // The caller may end what it reads from as soon as it has all answers.
+                drop(read);
+                let _ = answer.send((place, values));
+            };
+            tasks
+                .send(Box::new(task))
+                .map_err(|_| Error::Database("no threads read".to_owned()))?;
+        }
+        drop(answer);
+        let own = catch_unwind(AssertUnwindSafe(|| timed(&**read, own)));
+        for (place, values) in answers {
+            all[place] = Some(values);
+        }
+        let values = all.into_iter().flatten().chain([own]);
+        values.map(|values| values.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    }
+}
+
+impl Drop for DeepReads {
+    fn drop(&mut self) {
+        self.tasks = None;
+        for thread in self.threads.drain(..) {
+            // A thread catches all panics.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -119,15 +181,7 @@ fn disk_reads() -> i64 {
 mod tests {
     use super::*;
     use crate::Error;
-    use std::{
-        cell::Cell,
-        collections::HashSet,
-        thread::{self, ThreadId},
-    };
-
-    fn numbers(count: u64) -> Vec<u64> {
-        (0..count).collect()
-    }
+    use std::{cell::Cell, collections::HashSet, thread::ThreadId};
 
     thread_local! {
         static DISK_READS: Cell<i64> = const { Cell::new(0) };
@@ -135,12 +189,14 @@ mod tests {
 
     /// Starts the threads over a disk that [`threads_of`] reads.
     fn start(threads: usize) -> DeepReads {
-        DeepReads { disk_reads: || DISK_READS.get(), ..DeepReads::start(threads) }
+        let mut deep = DeepReads::start(threads);
+        deep.disk_reads = || DISK_READS.get();
+        deep
     }
 
     /// Reads from the disk, with this time for each key. Returns the threads that read.
-    fn threads_of(deep: &DeepReads, count: u64, each: Duration) -> HashSet<ThreadId> {
-        threads_with(deep, count, |keys| {
+    fn threads_of(deep: &DeepReads, count: usize, each: Duration) -> HashSet<ThreadId> {
+        threads_with(deep, count, move |keys| {
             DISK_READS.set(DISK_READS.get() + 1);
             thread::sleep(each * keys as u32);
         })
@@ -149,16 +205,16 @@ mod tests {
     /// Reads, with this work for a number of keys. Returns the threads that read.
     fn threads_with(
         deep: &DeepReads,
-        count: u64,
-        work: impl Fn(usize) + Sync,
+        count: usize,
+        work: impl Fn(usize) + Send + Sync + 'static,
     ) -> HashSet<ThreadId> {
-        let keys = numbers(count);
-        let read = |keys: &[u64]| {
+        let read: Arc<Read<_>> = Arc::new(move |keys: Range<usize>| {
             work(keys.len());
-            Ok(keys.iter().map(|key| (*key, thread::current().id())).collect())
-        };
-        let (read, threads): (Vec<_>, _) = deep.read(&keys, read).unwrap().into_iter().unzip();
-        assert_eq!(read, keys);
+            Ok(keys.map(|key| (key, thread::current().id())).collect())
+        });
+        let (keys, threads): (Vec<_>, _) = deep.read(count, &read).unwrap().into_iter().unzip();
+        assert_eq!(keys, (0..count).collect::<Vec<_>>());
+        assert_eq!(Arc::strong_count(&read), 1, "no thread has what it read from");
         threads
     }
 
@@ -203,12 +259,32 @@ mod tests {
     #[test]
     fn an_error_of_any_piece_is_the_answer() {
         let deep = DeepReads::start(4);
+        for bad in [3, 77, 99] {
+            deep.is_deep.store(true, Relaxed);
+            let read: Arc<Read<usize>> =
+                Arc::new(move |keys: Range<usize>| match keys.contains(&bad) {
+                    true => Err(Error::UnknownTable("t".to_owned())),
+                    false => Ok(keys.collect()),
+                });
+            assert!(matches!(deep.read(100, &read), Err(Error::UnknownTable(_))));
+            assert_eq!(Arc::strong_count(&read), 1);
+        }
+    }
+
+    #[test]
+    fn a_panic_of_any_piece_is_the_callers_and_threads_go_on() {
+        let deep = DeepReads::start(4);
+        for bad in [3, 77, 99] {
+            deep.is_deep.store(true, Relaxed);
+            let read: Arc<Read<usize>> = Arc::new(move |keys: Range<usize>| {
+                assert!(!keys.contains(&bad), "key {bad}");
+                Ok(keys.collect())
+            });
+            let read = || deep.read(100, &read);
+            assert!(catch_unwind(AssertUnwindSafe(read)).is_err());
+        }
         deep.is_deep.store(true, Relaxed);
-        let keys = numbers(100);
-        let read = |keys: &[u64]| match keys.contains(&77) {
-            true => Err(Error::UnknownTable("t".to_owned())),
-            false => Ok(keys.to_vec()),
-        };
-        assert!(matches!(deep.read(&keys, read), Err(Error::UnknownTable(_))));
+        let read: Arc<Read<usize>> = Arc::new(|keys: Range<usize>| Ok(keys.collect()));
+        assert_eq!(deep.read(100, &read).unwrap(), (0..100).collect::<Vec<_>>());
     }
 }

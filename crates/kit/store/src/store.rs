@@ -12,7 +12,10 @@ use crate::{
 use rocksdb::{FlushOptions, WriteBatch, WriteOptions, checkpoint::Checkpoint};
 use std::{
     path::Path,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 /// Version of the tables and records. It rises with every change that an older Tandem would
@@ -55,7 +58,7 @@ pub(crate) struct WriteState {
 
 /// Storage behind a store's tables.
 pub(crate) enum Backend {
-    Rocks(Box<Rocks>),
+    Rocks(Arc<Rocks>),
     Memory(Memory),
 }
 
@@ -163,7 +166,7 @@ impl Store {
         // Recovery has written the content of the log to files.
         let synced = AtomicU64::new(rocks.db.latest_sequence_number());
         let writes = WriteState { synced, ..WriteState::default() };
-        Ok(Self { backend: Backend::Rocks(Box::new(rocks)), writes })
+        Ok(Self { backend: Backend::Rocks(Arc::new(rocks)), writes })
     }
 
     /// Removes a database with all its files. Does nothing if the directory is missing.

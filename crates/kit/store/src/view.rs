@@ -1,5 +1,6 @@
 use crate::{
     Error, Result, Store, Table,
+    deep::{PROBE, Read},
     memory::{Memory, MemoryCursor, Tables},
     rocks::{Db, Rocks},
     store::Backend,
@@ -19,8 +20,8 @@ enum Source<'a> {
 }
 
 struct RocksView<'a> {
-    rocks: &'a Rocks,
-    options: ReadOptions,
+    rocks: &'a Arc<Rocks>,
+    options: Arc<ReadOptions>,
     /// Whether what is read stays in the block cache.
     is_cached: bool,
     snapshot: Option<SnapshotWithThreadMode<'a, Db>>,
@@ -41,7 +42,7 @@ impl<'a> View<'a> {
     pub(crate) fn latest(store: &'a Store) -> Self {
         let source = match &store.backend {
             Backend::Rocks(rocks) => {
-                let options = ReadOptions::default();
+                let options = Arc::default();
                 Source::Rocks(RocksView { rocks, options, is_cached: true, snapshot: None })
             }
             Backend::Memory(memory) => Source::Memory(memory),
@@ -56,7 +57,7 @@ impl<'a> View<'a> {
                 let mut options = ReadOptions::default();
                 options.set_snapshot(&snapshot);
                 options.fill_cache(is_cached);
-                let snapshot = Some(snapshot);
+                let (options, snapshot) = (Arc::new(options), Some(snapshot));
                 Source::Rocks(RocksView { rocks, options, is_cached, snapshot })
             }
             Backend::Memory(memory) => Source::MemorySnapshot(memory.snapshot()),
@@ -174,48 +175,23 @@ impl RocksView<'_> {
     }
 
     fn multi_get<T: Table>(&self, keys: &[&[u8]]) -> Result<Vec<Option<T::Read>>> {
-        let parts = self.rocks.families::<T>().len();
-        self.rocks.deep.read(keys, |keys| match parts {
-            1 => self.multi_get_at::<T>(0, keys),
-            _ => self.multi_get_over::<T>(parts, keys),
-        })
-    }
-
-    /// Returns the values of keys of one column family.
-    fn multi_get_at<T: Table>(
-        &self,
-        position: usize,
-        keys: &[&[u8]],
-    ) -> Result<Vec<Option<T::Read>>> {
-        let family = self.rocks.handle_at::<T>(position);
-        let some = keys.iter().copied();
-        let values = self.rocks.db.batched_multi_get_cf_opt(family, some, false, &self.options);
-        keys.iter()
-            .zip(values)
-            .map(|(key, value)| match value? {
-                Some(value) => decode::<T>(key, &value).map(Some),
-                None => Ok(None),
-            })
-            .collect()
-    }
-
-    /// Returns the values of keys of several column families, with one call for each.
-    fn multi_get_over<T: Table>(
-        &self,
-        parts: usize,
-        keys: &[&[u8]],
-    ) -> Result<Vec<Option<T::Read>>> {
-        let mut places: Vec<Vec<usize>> = vec![Vec::new(); parts];
-        for (place, key) in keys.iter().enumerate() {
-            places[self.rocks.position::<T>(key)].push(place);
+        if keys.len() <= PROBE {
+            return multi_get_of::<T>(self.rocks, &self.options, keys, false);
         }
+        // Neighbours are in one file, and often in one block.
+        let mut order: Vec<u32> = (0..keys.len() as u32).collect();
+        order.sort_unstable_by_key(|place| keys[*place as usize]);
+        let sorted = Keys::new(order.iter().map(|place| keys[*place as usize]));
+        // Threads that read end before this view, and with it the state that the options name.
+        let (rocks, options) = (self.rocks.clone(), self.options.clone());
+        let read: Arc<Read<Option<T::Read>>> = Arc::new(move |piece| {
+            let keys: Vec<_> = piece.map(|index| sorted.get(index)).collect();
+            multi_get_of::<T>(&rocks, &options, &keys, true)
+        });
+        let found = self.rocks.deep.read(keys.len(), &read)?;
         let mut values: Vec<Option<T::Read>> = keys.iter().map(|_| None).collect();
-        for (position, places) in places.iter().enumerate().filter(|(_, places)| !places.is_empty())
-        {
-            let own: Vec<&[u8]> = places.iter().map(|place| keys[*place]).collect();
-            for (place, value) in places.iter().zip(self.multi_get_at::<T>(position, &own)?) {
-                values[*place] = value;
-            }
+        for (place, value) in order.iter().zip(found) {
+            values[*place as usize] = value;
         }
         Ok(values)
     }
@@ -277,6 +253,66 @@ impl RocksView<'_> {
         options.fill_cache(self.is_cached);
         options
     }
+}
+
+/// Keys in one buffer.
+struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    fn new<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>) -> Self {
+        let mut new = Self { bytes: Vec::with_capacity(keys.len() * 64), ends: Vec::new() };
+        for key in keys {
+            new.bytes.extend_from_slice(key);
+            new.ends.push(new.bytes.len());
+        }
+        new
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start..self.ends[index]]
+    }
+}
+
+/// Returns the values of keys, in the thread that calls, which says whether the keys are in order. Makes one
+/// call for each column family.
+fn multi_get_of<T: Table>(
+    rocks: &Rocks,
+    options: &ReadOptions,
+    keys: &[&[u8]],
+    are_sorted: bool,
+) -> Result<Vec<Option<T::Read>>> {
+    let parts = rocks.families::<T>().len();
+    let read = |position, keys: &[&[u8]]| -> Result<Vec<Option<T::Read>>> {
+        let family = rocks.handle_at::<T>(position);
+        let some = keys.iter().copied();
+        let values = rocks.db.batched_multi_get_cf_opt(family, some, are_sorted, options);
+        keys.iter()
+            .zip(values)
+            .map(|(key, value)| match value? {
+                Some(value) => decode::<T>(key, &value).map(Some),
+                None => Ok(None),
+            })
+            .collect()
+    };
+    if parts == 1 {
+        return read(0, keys);
+    }
+    let mut places: Vec<Vec<usize>> = vec![Vec::new(); parts];
+    for (place, key) in keys.iter().enumerate() {
+        places[rocks.position::<T>(key)].push(place);
+    }
+    let mut values: Vec<Option<T::Read>> = keys.iter().map(|_| None).collect();
+    for (position, places) in places.iter().enumerate().filter(|(_, places)| !places.is_empty()) {
+        let own: Vec<&[u8]> = places.iter().map(|place| keys[*place]).collect();
+        for (place, value) in places.iter().zip(read(position, &own)?) {
+            values[*place] = value;
+        }
+    }
+    Ok(values)
 }
 
 /// Position in a table's key order. It starts at the first record of its range.

@@ -309,12 +309,12 @@ fn chunks_follow_the_policy() {
 }
 
 #[test]
-fn jobs_that_wait_become_one_walk_where_chunks_are_to_be_large() {
+fn jobs_that_wait_become_one_walk_where_chunks_are_to_be_large_or_the_wait_is_long() {
     let state = token_state(64);
-    let walks = |chunk_targets_min: usize| {
+    let walks = |chunk_targets_min: Option<usize>| {
         let fake = Fake::new(id(0, 0), &state);
         let live = LivePolicies::new(policies("none", "never", 5));
-        let config = Config { chunk_targets_min: Some(chunk_targets_min), ..small(1) };
+        let config = Config { chunk_targets_min, ..small(1) };
         let workers = start(&fake, &config, &live);
         fake.close_gate();
         let begin = Begin::new(id(1, 1), id(0, 0).hash);
@@ -337,9 +337,10 @@ fn jobs_that_wait_become_one_walk_where_chunks_are_to_be_large() {
         fake.walks.lock().clone()
     };
     // The account and its first slot, one slot each, three advised slots, the other shards.
-    assert_eq!(walks(1), [2, 1, 1, 1, 1, 3, 1, 1, 1, 1, 1, 15]);
-    assert_eq!(walks(1024), [2, 27], "all that waited");
-    let some = walks(4);
+    assert_eq!(walks(Some(1)), [2, 1, 1, 1, 1, 3, 1, 1, 1, 1, 1, 15]);
+    assert_eq!(walks(Some(1024)), [2, 27], "all that waited");
+    assert_eq!(walks(None), [2, 27], "all that waited for more than a millisecond");
+    let some = walks(Some(4));
     assert_eq!((some[0], some.iter().sum::<usize>()), (2, 29), "{some:?}");
     assert!(some.len() > 3 && some[1] >= 4, "{some:?}");
 }

@@ -72,8 +72,9 @@ pub struct Job {
     /// Unix time in ns at which the block's execution ended, 0 before.
     closed_ns: AtomicU64,
     looks: Looks,
-    /// Number of times that a fiber parked, and of those at a key that was not predicted.
+    /// Number of times that a fiber parked.
     parked: AtomicU64,
+    /// Number of reads that no prediction foretold, so that each would be a call without rounds.
     surprises: AtomicU64,
     /// Whether transactions of the block before missed many values.
     missed_before: bool,
@@ -92,7 +93,9 @@ pub struct Job {
 pub struct Runner {
     evm: Option<AheadEvm<'static>>,
     guesser: Guesser,
+    /// Changes of results, and those of executions with guesses, of which only the keys are of use.
     gathered: Gathered,
+    guessed: Gathered,
     /// Predictor; none for the engine, which has no time to learn.
     predictor: Option<Arc<Predictor>>,
 }
@@ -260,12 +263,10 @@ impl Job {
         }
     }
 
-    /// Notes that a fiber parked at a key, beside which the `wanted` ones were found.
-    pub fn note_parked(&self, key: &StateKey, index: usize, wanted: &[StateKey]) {
+    /// Notes that a fiber parked at a key, which was foretold or not.
+    pub fn note_parked(&self, is_foretold: bool) {
         self.parked.fetch_add(1, SeqCst);
-        if !self.looks.has_only_predicted(index) || !wanted.contains(key) {
-            self.surprises.fetch_add(1, SeqCst);
-        }
+        self.surprises.fetch_add(u64::from(!is_foretold), SeqCst);
     }
 
     /// Executes a transaction ahead of its turn. The caller must have claimed it. In rounds, gives
@@ -341,6 +342,7 @@ impl Job {
     /// Sends the runner's advice.
     pub fn tell(&self, runner: &mut Runner) {
         runner.gathered.tell(self.advice.as_ref(), self.behind());
+        runner.guessed.tell(self.advice.as_ref(), 0);
     }
 
     /// Executes a transaction, with a fresh EVM if there is none.

@@ -20,7 +20,7 @@ use crate::{
     metrics as names,
     state::parent::{StateKey, StateValue},
 };
-use alloy_primitives::map::HashMap;
+use alloy_primitives::map::{HashMap, HashSet};
 use metrics::histogram;
 use std::{sync::Arc, time::Instant};
 use tracing::{debug, info_span};
@@ -44,7 +44,7 @@ struct Rounds<'a> {
     idle: Vec<Fiber>,
     parked: Vec<(StateKey, Fiber)>,
     /// Further keys of the next round.
-    wanted: Vec<StateKey>,
+    wanted: HashSet<StateKey>,
     /// Number of parked reads that leave together.
     full: usize,
     calls: u64,
@@ -58,7 +58,7 @@ pub fn work(job: &Arc<Job>, stacks: &mut Stacks) {
         runner: job.runner(),
         idle: Vec::new(),
         parked: Vec::new(),
-        wanted: Vec::new(),
+        wanted: HashSet::default(),
         full: KEYS_FIRST,
         calls: 0,
     };
@@ -136,7 +136,7 @@ impl Rounds<'_> {
         self.wanted.extend(self.job.take_wanted());
         let mut places: HashMap<StateKey, usize> = HashMap::default();
         let mut keys = Vec::new();
-        for key in parked.iter().map(|(key, _)| *key).chain(self.wanted.drain(..)) {
+        for key in parked.iter().map(|(key, _)| *key).chain(self.wanted.drain()) {
             places.entry(key).or_insert_with(|| {
                 keys.push(key);
                 keys.len() - 1
@@ -166,9 +166,14 @@ impl Rounds<'_> {
     fn sort(&mut self, fiber: Fiber, output: Output) {
         match output {
             Output::Parked(key) => {
-                let wanted = self.job.look_for_reads(&mut self.runner, fiber.index(), true);
-                self.job.note_parked(&key, fiber.index(), &wanted);
-                self.wanted.extend(wanted);
+                // A key that the next round brings anyway says nothing about those behind it.
+                let mut is_foretold = self.wanted.contains(&key);
+                if !is_foretold {
+                    let found = self.job.look_for_reads(&mut self.runner, fiber.index(), true);
+                    is_foretold = found.contains(&key);
+                    self.wanted.extend(found);
+                }
+                self.job.note_parked(is_foretold);
                 self.parked.push((key, fiber));
             }
             Output::Done(done) => {

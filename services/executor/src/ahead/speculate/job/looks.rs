@@ -1,7 +1,10 @@
 //! Search for the reads of transactions that no thread executes yet, or that wait for a value.
 
-use super::{AheadEvm, Job, Runner, position};
-use crate::{ahead::speculate::outcome::Speculation, state::parent::StateKey};
+use super::{AheadEvm, Job, Runner};
+use crate::{
+    ahead::speculate::outcome::{Speculation, speculate},
+    state::parent::StateKey,
+};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst};
 use tandem_primitives::keccak256;
 
@@ -12,8 +15,9 @@ const GUESS_GAS_MAX: u64 = 1_000_000;
 const UNKNOWN: u8 = 0;
 /// Predicted keys were noted.
 const PREDICTED: u8 = 1;
-/// The transaction was executed with guesses.
-const GUESSED: u8 = 2;
+/// Number of executions with guesses of a transaction that goes on waiting: values that come in lead to keys
+/// that guesses in their place did not. The states after [`PREDICTED`] count them.
+const GUESSES_MAX: u8 = 4;
 
 /// Searches so far.
 pub struct Looks {
@@ -36,14 +40,20 @@ impl Looks {
         self.of_each[index].load(SeqCst) == UNKNOWN
     }
 
-    /// Returns whether predicted keys were noted, and the transaction was not executed with guesses.
-    pub fn has_only_predicted(&self, index: usize) -> bool {
-        self.of_each[index].load(SeqCst) == PREDICTED
+    /// Notes that predicted keys are looked for. Returns false if another thread did, or the search is further.
+    fn predict(&self, index: usize) -> bool {
+        self.of_each[index].compare_exchange(UNKNOWN, PREDICTED, SeqCst, SeqCst).is_ok()
     }
 
-    /// Takes one step of a search. Returns false if another thread did, or the search is further.
-    fn step(&self, index: usize, from: u8, to: u8) -> bool {
-        self.of_each[index].compare_exchange(from, to, SeqCst, SeqCst).is_ok()
+    /// Notes that guesses are of no use to a transaction.
+    fn end(&self, index: usize) {
+        self.of_each[index].store(PREDICTED + GUESSES_MAX, SeqCst);
+    }
+
+    /// Notes one more execution with guesses, of at most so many. Returns false if there were as many.
+    fn guess(&self, index: usize, max: u8) -> bool {
+        let more = |state| (PREDICTED..PREDICTED + max).contains(&state).then_some(state + 1);
+        self.of_each[index].try_update(SeqCst, SeqCst, more).is_ok()
     }
 }
 
@@ -92,18 +102,31 @@ impl Job {
     /// Returns keys of a transaction's reads that are not in memory: the first time those that are
     /// predicted, later or without a prediction those that follow from guesses, and then nothing.
     /// Guesses cost an execution, so they are left for later where the function is known to read
-    /// nothing, unless the transaction `waits` for a value.
+    /// nothing, unless the transaction `waits` for a value. One that waits again, for a key that guesses did not
+    /// lead to, is executed with guesses again: a call of an account whose code came in leads to its slots.
     pub fn look_for_reads(&self, runner: &mut Runner, index: usize, waits: bool) -> Vec<StateKey> {
-        if self.looks.step(index, UNKNOWN, PREDICTED)
+        if self.looks.predict(index)
             && let Some(keys) = self.predicted(index)
             && !(keys.is_empty() && waits)
         {
             return keys;
         }
-        if !self.looks.step(index, PREDICTED, GUESSED) {
+        if !self.looks.guess(index, if waits { GUESSES_MAX } else { 1 }) {
             return Vec::new();
         }
-        runner.guesser.execute(self, index, Self::execute_for_reads).1
+        let (done, keys) = runner.guesser.execute(self, index, Self::execute_for_reads);
+        self.surprises.fetch_add(keys.len() as u64, SeqCst);
+        // Values of slots lead from pointer to pointer at most; code leads to all that it reads.
+        if keys.iter().all(|key| matches!(key, StateKey::Slot(..))) {
+            self.looks.end(index);
+        }
+        if let Some(done) = done.filter(|_| self.advice.is_some()) {
+            // Workers read the paths of what it changes while its values are read.
+            let (reads, state) = (&done.reads, &done.outcome.result.state);
+            runner.guessed.add(reads, state, |address| reads.hash_of(address));
+            runner.guessed.tell_many(self.advice.as_ref(), 0);
+        }
+        keys
     }
 
     /// Returns the predicted reads of a transaction that are not in memory. Returns `None` without a
@@ -119,16 +142,15 @@ impl Job {
         (keys.is_empty() || !missing.is_empty()).then_some(missing)
     }
 
-    /// Executes a transaction for its reads alone, on whatever state there is. Earlier transactions
-    /// of its sender may be missing.
+    /// Executes a transaction for its reads and the keys that it changes, on whatever state there is. Earlier
+    /// transactions of its sender may be missing.
     fn execute_for_reads(&self, evm: &mut AheadEvm<'_>, index: usize) -> Option<Speculation> {
         let sender = self.senders.get(index)?;
-        evm.database().begin(position(index));
         let mut environment = self.senders.environment(index, sender);
         environment.gas_limit = environment.gas_limit.min(GUESS_GAS_MAX);
         evm.check_nonces(false);
-        let _ = evm.transact_unrewarded(environment);
+        let done = speculate(evm, index, environment);
         evm.check_nonces(true);
-        None
+        done.ok().flatten()
     }
 }

@@ -101,6 +101,28 @@ fn many_dependent_reads_take_few_calls() {
 }
 
 #[test]
+fn slots_of_accounts_that_a_transaction_calls_are_read_together() {
+    let mut state = Memory::default();
+    // Calls the addresses in the six words, each of which reads slots 1 to 4.
+    let call = |word: u8| [&hex!("5f5f5f5f5f60")[..], &[32 * word], &hex!("355af150")].concat();
+    state.insert(CONTRACT, 1, 0, &(0..6).flat_map(call).collect::<Vec<_>>());
+    let calls: Vec<_> = (0..20u8)
+        .map(|transaction| {
+            let called = (0..6).map(|word| {
+                let address = Address::left_padding_from(&[1, transaction, word, 0]);
+                state.insert(address, 1, 0, &hex!("60015450600254506003545060045450"));
+                address.into_word()
+            });
+            (CONTRACT, called.flat_map(|word| word.0).collect::<Vec<u8>>().into())
+        })
+        .collect();
+    let (calls, results) = work_alone(&Case::calls(Fork::Osaka, state, &calls, 1_000_000));
+    // One for each of the 24 slots without further guesses.
+    assert!(calls <= 10, "{calls} calls");
+    assert_eq!(results, 19);
+}
+
+#[test]
 fn calls_a_thousand_deep_fit_on_the_stack_of_a_fiber() {
     let mut state = Memory::default();
     // Calls itself with all gas, then reads slot `gas`, which is not in memory.
