@@ -12,7 +12,7 @@
 //! lost its processor for a while is slow too, but more threads would make that worse.
 
 use crate::{Error, Result};
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::{
     ops::Range,
@@ -31,6 +31,9 @@ pub const PROBE: usize = 8;
 /// Time of a key from which on it comes from the disk. A key in the page cache takes some microseconds.
 const DISK: Duration = Duration::from_micros(25);
 
+/// Pieces that may wait for a thread before their callers do.
+const QUEUED_MAX: usize = 256;
+
 /// Reads the keys in a range of those of a call, and returns the values in their order.
 pub type Read<V> = dyn Fn(Range<usize>) -> Result<Vec<V>> + Send + Sync;
 
@@ -39,8 +42,7 @@ type Task = Box<dyn FnOnce() + Send>;
 
 /// Threads that read, for all views of a store.
 pub struct DeepReads {
-    /// Tasks of the threads. There are no more than callers have pieces, and callers wait for them. `None` for
-    /// stores that never read in several threads.
+    /// Tasks of the threads, `None` for stores that never read in several threads.
     tasks: Option<Sender<Task>>,
     threads: Vec<JoinHandle<()>>,
     /// Whether the last call with many keys waited for the disk.
@@ -55,7 +57,7 @@ impl DeepReads {
     /// Starts the threads, none for less than two. Without threads, which the operating system may refuse,
     /// the callers read for themselves.
     pub fn start(threads: usize) -> Self {
-        let (tasks, queue) = unbounded();
+        let (tasks, queue) = bounded(QUEUED_MAX);
         let start = |number| {
             let queue: Receiver<Task> = queue.clone();
             // A task catches what its read panics with.
@@ -129,16 +131,16 @@ impl DeepReads {
                 drop(read);
                 let _ = answer.send((place, values));
             };
-            tasks
-                .send(Box::new(task))
-                .map_err(|_| Error::Database("no threads read".to_owned()))?;
+            // Threads end after the sender only. A piece without one would have no answer.
+            let _ = tasks.send(Box::new(task));
         }
         drop(answer);
         let own = catch_unwind(AssertUnwindSafe(|| timed(&**read, own)));
         for (place, values) in answers {
             all[place] = Some(values);
         }
-        let values = all.into_iter().flatten().chain([own]);
+        let lost = || Ok(Err(Error::Database("no thread read a piece of a call".to_owned())));
+        let values = all.into_iter().map(|values| values.unwrap_or_else(lost)).chain([own]);
         values.map(|values| values.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     }
 }
