@@ -183,7 +183,7 @@ struct ProofThread {
     threads: usize,
     /// See [`Config::chunk_targets_min`].
     targets_min: usize,
-    /// The same for a job that has waited long.
+    /// Number of keys from which on a job that has waited long takes in no others.
     targets_if_late: usize,
     answers: Vec<Sender<Proof>>,
     load: Arc<Load>,

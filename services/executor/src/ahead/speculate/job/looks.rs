@@ -17,7 +17,7 @@ const UNKNOWN: u8 = 0;
 const PREDICTED: u8 = 1;
 /// Number of executions with guesses of a transaction that goes on waiting: values that come in lead to keys
 /// that guesses in their place did not. The states after [`PREDICTED`] count them.
-const GUESSES_MAX: u8 = 4;
+const GUESSES_MAX: u8 = 8;
 
 /// Searches so far.
 pub struct Looks {
