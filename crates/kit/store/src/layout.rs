@@ -13,6 +13,7 @@
 use crate::{
     Error, Result, Table,
     options::{SHARDS, Shard},
+    store::holds_anything,
     tables::{Accounts, Entry},
 };
 use std::{
@@ -347,6 +348,20 @@ fn owner(path: &Path) -> Result<String> {
     let (identity, path) =
         read().map_err(|source| Error::Io { context: "read", path: file.clone(), source })?;
     Ok(format!("{}\n{}\n", identity.trim_end(), path.display()))
+}
+
+/// Returns whether a directory holds nothing but what [`Layout::own`] of the database in a folder may have left
+/// when it was interrupted.
+pub(crate) fn is_free(directory: &Path, path: &Path) -> Result<bool> {
+    if !holds_anything(directory)? {
+        return Ok(true);
+    }
+    let owner = owner(path)?;
+    let is_owner_file =
+        |entry: io::Result<fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() == OWNER_FILE);
+    let is_alone = fs::read_dir(directory).is_ok_and(|mut entries| entries.all(is_owner_file));
+    let found = fs::read_to_string(directory.join(OWNER_FILE));
+    Ok(is_alone && found.is_ok_and(|found| owner.starts_with(&found)))
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {

@@ -6,11 +6,11 @@
 
 use crate::{
     Error, Options, Result, Store, Table,
-    layout::{Change, FamilyFiles, Layout, Part, Record},
+    layout::{Change, FamilyFiles, Layout, Part, Record, is_free},
     options::SHARDS,
     rocks::{Db, Rocks, handle},
     runs::Files,
-    store::{Backend, holds_anything},
+    store::Backend,
     tables::{AccountTrie, Accounts, Slots, StorageTrie},
 };
 use rocksdb::ReadOptions;
@@ -129,7 +129,7 @@ impl Plan {
             return Err(Error::Spread { path: path.to_owned(), reason });
         }
         for directory in target.directories() {
-            if holds_anything(directory)? {
+            if !is_free(directory, path)? {
                 let reason = format!("{} is not empty", directory.display());
                 return Err(Error::Spread { path: path.to_owned(), reason });
             }

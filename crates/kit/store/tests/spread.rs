@@ -374,6 +374,27 @@ fn directories_have_to_be_empty_and_different() {
 }
 
 #[test]
+fn a_directory_that_an_interrupted_spread_has_only_claimed_is_free() {
+    let place = Place::filled(2);
+    place.spread().unwrap();
+    let file = place.directories[0].join("DATABASE");
+    let owner = fs::read(&file).unwrap();
+    place.gather().unwrap();
+    for bytes in [0, owner.len() / 2, owner.len()] {
+        fs::create_dir_all(&place.directories[0]).unwrap();
+        fs::write(&file, &owner[..bytes]).unwrap();
+        place.spread().unwrap();
+        place.gather().unwrap();
+    }
+    fs::create_dir_all(&place.directories[0]).unwrap();
+    fs::write(&file, [&owner[..], b"of another one"].concat()).unwrap();
+    assert!(matches!(place.spread(), Err(Error::Spread { .. })));
+    fs::write(&file, &owner).unwrap();
+    fs::write(place.directories[0].join("mine"), "").unwrap();
+    assert!(matches!(place.spread(), Err(Error::Spread { .. })));
+}
+
+#[test]
 fn a_database_that_is_removed_leaves_what_others_put_into_its_directories() {
     let place = Place::filled(2);
     place.spread().unwrap();
