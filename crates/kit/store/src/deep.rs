@@ -182,7 +182,6 @@ fn disk_reads() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Error;
     use std::{cell::Cell, collections::HashSet, thread::ThreadId};
 
     thread_local! {

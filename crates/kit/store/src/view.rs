@@ -87,26 +87,18 @@ impl<'a> View<'a> {
         &self,
         keys: impl IntoIterator<Item = T::Key<'k>>,
     ) -> Result<Vec<Option<T::Read>>> {
-        let keys = keys.into_iter();
-        let mut bytes = Vec::with_capacity(keys.size_hint().0 * 64);
-        let mut ends = Vec::with_capacity(keys.size_hint().0);
-        for key in keys {
-            T::encode_key(key, &mut bytes);
-            ends.push(bytes.len());
-        }
-        if ends.is_empty() {
+        let keys = Keys::encode::<T>(keys.into_iter());
+        if keys.ends.is_empty() {
             return Ok(Vec::new());
         }
-        let keys = (0..ends.len()).map(|index| {
-            let start = if index == 0 { 0 } else { ends[index - 1] };
-            &bytes[start..ends[index]]
-        });
         match &self.source {
-            Source::Rocks(view) => view.multi_get::<T>(&keys.collect::<Vec<_>>()),
+            Source::Rocks(view) => view.multi_get::<T>(keys),
             Source::Memory(memory) => {
-                memory.latest(|tables| keys.map(|key| get_in::<T>(tables, key)).collect())
+                memory.latest(|tables| keys.iter().map(|key| get_in::<T>(tables, key)).collect())
             }
-            Source::MemorySnapshot(tables) => keys.map(|key| get_in::<T>(tables, key)).collect(),
+            Source::MemorySnapshot(tables) => {
+                keys.iter().map(|key| get_in::<T>(tables, key)).collect()
+            }
         }
     }
 
@@ -174,24 +166,26 @@ impl RocksView<'_> {
         }
     }
 
-    fn multi_get<T: Table>(&self, keys: &[&[u8]]) -> Result<Vec<Option<T::Read>>> {
-        if keys.len() <= PROBE {
-            return multi_get_of::<T>(self.rocks, &self.options, keys, false);
+    fn multi_get<T: Table>(&self, keys: Keys) -> Result<Vec<Option<T::Read>>> {
+        let count = keys.ends.len();
+        if count <= PROBE {
+            let keys: Vec<_> = keys.iter().collect();
+            return multi_get_of::<T>(self.rocks, &self.options, &keys, false);
         }
         // Neighbours are in one file, and often in one block.
-        let mut order: Vec<u32> = (0..keys.len() as u32).collect();
-        order.sort_unstable_by_key(|place| keys[*place as usize]);
-        let sorted = Keys::new(order.iter().map(|place| keys[*place as usize]));
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_unstable_by_key(|place| keys.get(*place));
+        let order: Arc<[usize]> = order.into();
         // Threads that read end before this view, and with it the state that the options name.
-        let (rocks, options) = (self.rocks.clone(), self.options.clone());
+        let (rocks, options, sorted) = (self.rocks.clone(), self.options.clone(), order.clone());
         let read: Arc<Read<Option<T::Read>>> = Arc::new(move |piece| {
-            let keys: Vec<_> = piece.map(|index| sorted.get(index)).collect();
+            let keys: Vec<_> = sorted[piece].iter().map(|place| keys.get(*place)).collect();
             multi_get_of::<T>(&rocks, &options, &keys, true)
         });
-        let found = self.rocks.deep.read(keys.len(), &read)?;
-        let mut values: Vec<Option<T::Read>> = keys.iter().map(|_| None).collect();
+        let found = self.rocks.deep.read(count, &read)?;
+        let mut values: Vec<Option<T::Read>> = order.iter().map(|_| None).collect();
         for (place, value) in order.iter().zip(found) {
-            values[*place as usize] = value;
+            values[*place] = value;
         }
         Ok(values)
     }
@@ -255,20 +249,26 @@ impl RocksView<'_> {
     }
 }
 
-/// Keys in one buffer.
+/// Encoded keys in one buffer.
 struct Keys {
     bytes: Vec<u8>,
+    /// End of each key.
     ends: Vec<usize>,
 }
 
 impl Keys {
-    fn new<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>) -> Self {
-        let mut new = Self { bytes: Vec::with_capacity(keys.len() * 64), ends: Vec::new() };
+    fn encode<'k, T: Table>(keys: impl Iterator<Item = T::Key<'k>>) -> Self {
+        let count = keys.size_hint().0;
+        let (mut bytes, mut ends) = (Vec::with_capacity(count * 64), Vec::with_capacity(count));
         for key in keys {
-            new.bytes.extend_from_slice(key);
-            new.ends.push(new.bytes.len());
+            T::encode_key(key, &mut bytes);
+            ends.push(bytes.len());
         }
-        new
+        Self { bytes, ends }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.ends.len()).map(|index| self.get(index))
     }
 
     fn get(&self, index: usize) -> &[u8] {
