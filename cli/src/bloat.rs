@@ -13,7 +13,9 @@ use anyhow::Context;
 use indicatif::HumanCount;
 use serde_json::json;
 use std::{path::PathBuf, process::ExitCode, time::Instant};
-use tandem_bloat::{Base, MEMORY_BYTES, MEMORY_BYTES_PER_THREAD, Plan, load, write_genesis};
+use tandem_bloat::{
+    Base, MEMORY_BYTES, MEMORY_BYTES_PER_THREAD, Plan, StateAt, load, write_genesis,
+};
 
 /// Genesis without an account of its own, by the rules of Osaka.
 const GENESIS: &str = include_str!("devnet/genesis.json");
@@ -67,7 +69,12 @@ struct StateArgs {
     /// [default: the rules of Osaka and the contracts that they need]
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
-    /// Also write the whole state as a genesis in geth's format (.json, .json.gz), about 100 bytes a slot
+    /// Make it the state of block 1 on an empty genesis, for clients that download the state (snap) and
+    /// could not read a genesis of this size. The chain must grow by 65 blocks before geth does
+    #[arg(long)]
+    block_1: bool,
+    /// Also write the genesis in geth's format (.json, .json.gz): the whole state, about 100 bytes a slot,
+    /// or none with --block-1
     #[arg(long, value_name = "FILE")]
     genesis_out: Option<PathBuf>,
     /// Print the result as JSON
@@ -92,12 +99,13 @@ fn state(args: &StateArgs) -> anyhow::Result<ExitCode> {
     for sender in senders(&plan) {
         base.fund(sender.address, FUNDS);
     }
+    let at = if args.block_1 { StateAt::Block1 } else { StateAt::Genesis };
     if let Some(path) = &args.genesis_out {
-        write_genesis(&plan, &base, path)?;
+        write_genesis(&plan, &base, at, path)?;
     }
     let begin = Instant::now();
     let report = Report::new(Unit::Records);
-    let made = load(&plan, &base, &args.datadir, &|done, total| report.show(done, total))
+    let made = load(&plan, &base, at, &args.datadir, &|done, total| report.show(done, total))
         .with_context(|| format!("make a state in {}", args.datadir.display()))?;
     report.finish();
     let seconds = begin.elapsed().as_secs_f64();
@@ -105,13 +113,14 @@ fn state(args: &StateArgs) -> anyhow::Result<ExitCode> {
         true => format!(
             "{}\n",
             json!({
-                "genesis": made.genesis.hash, "accounts": made.accounts, "slots": made.slots,
+                "genesis": made.genesis.hash, "head": made.head.hash, "accounts": made.accounts, "slots": made.slots,
                 "contracts": plan.contracts(), "seconds": seconds,
             })
         ),
         false => format!(
-            "genesis {}: {} accounts, {} of them contracts, and {} slots in {seconds:.0} s\n",
+            "genesis {}, head {}: {} accounts, {} of them contracts, and {} slots in {seconds:.0} s\n",
             made.genesis.hash,
+            made.head,
             HumanCount(made.accounts),
             HumanCount(plan.contracts()),
             HumanCount(made.slots),

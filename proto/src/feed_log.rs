@@ -31,22 +31,22 @@ pub fn feed_subject(genesis: B256) -> String {
 /// Note about a message in the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FeedNote {
-    /// Number of the publisher's turn. Each turn begins with a position of the leader; an unfinished
-    /// block of the turn before is void then.
-    pub term: u64,
+    /// Number of the publisher's turn, with the term of its leader in the upper half. Each turn begins
+    /// with a position of the leader; an unfinished block of the turn before is void then.
+    pub turn: u64,
     /// Block at which a reader stands after the message, if it has everything before.
     pub at: BlockId,
 }
 
 impl fmt::Display for FeedNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {:x}", self.term, self.at.number, self.at.hash)
+        write!(f, "{} {} {:x}", self.turn, self.at.number, self.at.hash)
     }
 }
 
 /// Text that is not a [`FeedNote`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("invalid note `{0}` in the stream; expected a term, a block number and a block hash")]
+#[error("invalid note `{0}` in the stream; expected a turn, a block number and a block hash")]
 pub struct BadNote(String);
 
 impl FromStr for FeedNote {
@@ -55,10 +55,10 @@ impl FromStr for FeedNote {
     fn from_str(text: &str) -> Result<Self, BadNote> {
         let parse = || {
             let mut parts = text.split(' ');
-            let term = parts.next()?.parse().ok()?;
+            let turn = parts.next()?.parse().ok()?;
             let number = parts.next()?.parse().ok()?;
             let hash = parts.next()?.parse().ok()?;
-            let note = Self { term, at: BlockId::new(number, hash) };
+            let note = Self { turn, at: BlockId::new(number, hash) };
             parts.next().is_none().then_some(note)
         };
         parse().ok_or_else(|| BadNote(text.chars().take(100).collect()))
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_note_is_read_as_it_was_written() {
-        let note = FeedNote { term: 7, at: BlockId::new(12, B256::repeat_byte(0xab)) };
+        let note = FeedNote { turn: 7, at: BlockId::new(12, B256::repeat_byte(0xab)) };
         assert_eq!(note.to_string().parse(), Ok(note));
         for wrong in ["", "1", "1 2", "1 2 3", "x 2 0xab", &format!("{note} 1"), &"9".repeat(500)] {
             let error = wrong.parse::<FeedNote>().unwrap_err().to_string();

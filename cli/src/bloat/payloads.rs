@@ -157,14 +157,14 @@ impl<'a> Maker<'a> {
     async fn new(args: &Args, plan: &'a Plan, node: &Launched) -> anyhow::Result<Self> {
         let mut rpc = node.rpc()?;
         let genesis = rpc.call("eth_getBlockByNumber", json!(["0x0", false])).await?;
-        let hash: B256 = serde_json::from_value(genesis["hash"].clone())?;
-        let timestamp = crate::rpc::quantity(&genesis["timestamp"]).context("timestamp")?;
-        let limit = crate::rpc::quantity(&genesis["gasLimit"]).context("gasLimit")?;
+        let head = rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
+        let timestamp = crate::rpc::quantity(&head["timestamp"]).context("timestamp")?;
+        let limit = crate::rpc::quantity(&head["gasLimit"]).context("gasLimit")?;
         ensure!(
             u128::from(args.gas) <= limit,
             "blocks of the chain have {limit} gas at most: expected --gas {limit} or less"
         );
-        if !genesis["blockAccessListHash"].is_null() || genesis["parentBeaconBlockRoot"].is_null() {
+        if !head["blockAccessListHash"].is_null() || head["parentBeaconBlockRoot"].is_null() {
             bail!("payloads are made by the rules of Cancun, Prague and Osaka only");
         }
         Ok(Self {
@@ -176,8 +176,8 @@ impl<'a> Maker<'a> {
             rng: StdRng::seed_from_u64(args.seed),
             senders: senders(plan).map(|wallet| (wallet, 0)).collect(),
             next: 0,
-            genesis: hash,
-            head: hash,
+            genesis: serde_json::from_value(genesis["hash"].clone())?,
+            head: serde_json::from_value(head["hash"].clone())?,
             timestamp: timestamp.try_into()?,
             number: 0,
             gas_used: 0,

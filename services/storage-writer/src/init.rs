@@ -14,6 +14,7 @@ use crate::{
     node_runs::NodeRuns,
     rebuild::{Built, Sink, rebuild_all},
 };
+use alloy_consensus::Header;
 use flate2::bufread::MultiGzDecoder;
 use parking_lot::Mutex;
 use std::{
@@ -25,8 +26,8 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
-use tandem_chain::ChainSpec;
-use tandem_primitives::{Account, B256, BlockId, keccak256};
+use tandem_chain::{Block, ChainSpec, Fork, Template, is_merged};
+use tandem_primitives::{Account, Address, B256, BlockId, Bytes, EMPTY_TRIE_ROOT, keccak256};
 use tandem_proto::storage::{BlockRecord, Forkchoice};
 use tandem_store::{
     Batch, Durability, Options, Store,
@@ -35,6 +36,9 @@ use tandem_store::{
 
 /// Size in bytes at which a batch of the bulk load is written.
 const BATCH_BYTES: usize = 1 << 20;
+
+/// Seconds from a genesis block to block 1.
+const SLOT_SECONDS: u64 = 12;
 
 /// Accounts between two progress reports.
 const REPORT_EVERY: u64 = 4096;
@@ -65,12 +69,25 @@ pub enum Progress {
 pub struct Initialized {
     /// The genesis block.
     pub genesis: BlockId,
+    /// The block whose state was made, which is the head.
+    pub head: BlockId,
     /// Whether the database existed already, made from the same genesis. Nothing was done then.
     pub already: bool,
     /// Accounts in the genesis state.
     pub accounts: u64,
     /// Slots in the genesis state.
     pub slots: u64,
+}
+
+/// Block whose state a new database has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StateAt {
+    /// The genesis block.
+    Genesis,
+    /// Block 1, without transactions, on a genesis block without accounts. No client could execute it. One
+    /// that downloads the state of a later block executes only what is above.
+    Block1,
 }
 
 /// Returns whether a data directory holds a database. An existing database is complete, because
@@ -121,7 +138,7 @@ fn create(
     let built = fill(&store);
     let sealed = match built {
         Ok(initialized) => {
-            seal(store, datadir, &unfinished, initialized.genesis).map(|()| initialized)
+            seal(store, datadir, &unfinished, initialized.head).map(|()| initialized)
         }
         Err(error) => {
             drop(store);
@@ -136,14 +153,9 @@ fn create(
 }
 
 /// Writes everything of a new database to disk, closes it, and gives it its name.
-pub fn seal(
-    store: Store,
-    datadir: &Path,
-    unfinished: &Path,
-    genesis: BlockId,
-) -> Result<(), Error> {
+pub fn seal(store: Store, datadir: &Path, unfinished: &Path, head: BlockId) -> Result<(), Error> {
     store.flush()?;
-    Acknowledged::begin(&store, genesis, genesis)?;
+    Acknowledged::begin(&store, head, head)?;
     drop(store);
     let path = database_path(datadir);
     if path.exists() {
@@ -174,12 +186,12 @@ pub fn init_copy(datadir: &Path, genesis_json: &str, genesis: &BlockRecord) -> R
     create(datadir, |store| {
         let id = genesis.id;
         let mut batch = store.batch();
-        put_genesis_block(&mut batch, id, &genesis.header, &genesis.body);
+        put_head(&mut batch, id, &genesis.header, &genesis.body);
         let json = genesis_json.to_owned();
         meta::put_genesis(&mut batch, &meta::Genesis { id, json, alloc_digest: meta::NO_ALLOC });
         meta::put_download(&mut batch, &[]);
         store.write(batch, Durability::Disk)?;
-        Ok(Initialized { genesis: id, already: false, accounts: 0, slots: 0 })
+        Ok(Initialized { genesis: id, head: id, already: false, accounts: 0, slots: 0 })
     })?;
     Ok(())
 }
@@ -205,8 +217,8 @@ pub fn remove_database(datadir: &Path) -> Result<(), Error> {
     Ok(Store::destroy(&database_path(datadir))?)
 }
 
-/// Writes a genesis block, which is base and head.
-fn put_genesis_block(batch: &mut Batch<'_>, id: BlockId, header: &[u8], body: &[u8]) {
+/// Writes a block without transactions, which is base and head.
+fn put_head(batch: &mut Batch<'_>, id: BlockId, header: &[u8], body: &[u8]) {
     batch.put::<Headers>(id.hash, (id.number, header));
     batch.put::<Bodies>(id.hash, body);
     batch.put::<Receipts>(id.hash, &tandem_chain::encode_receipts(&[]));
@@ -260,7 +272,8 @@ fn compare(
     if as_value(&file.json) != as_value(&have.json) {
         return Err(other("its configuration or header fields differ"));
     }
-    Ok(Initialized { genesis: have.id, already: true, accounts: file.accounts, slots: file.slots })
+    let GenesisFile { accounts, slots, .. } = file;
+    Ok(Initialized { genesis: have.id, head: have.id, already: true, accounts, slots })
 }
 
 /// Sink for the entries of `alloc` as they are read.
@@ -294,17 +307,23 @@ fn build<P: FnMut(Progress) + Send>(
     }
     progress(Progress::Flushing);
     store.flush()?;
-    put_genesis(store, file.json, file.alloc_digest, &built)
+    put_genesis(store, file.json, file.alloc_digest, &built, StateAt::Genesis)
 }
 
-/// Writes the genesis block over a state whose tries are there except for the root node.
+/// Writes the genesis block over a state whose tries are there except for the root node. With
+/// [`StateAt::Block1`], the state is that of its child.
 pub fn put_genesis(
     store: &Store,
     json: String,
     alloc_digest: B256,
     built: &Built,
+    at: StateAt,
 ) -> Result<Initialized, Error> {
-    let header = chain_spec(&json)?.genesis_header(built.root);
+    let spec = chain_spec(&json)?;
+    let header = spec.genesis_header(match at {
+        StateAt::Genesis => built.root,
+        StateAt::Block1 => EMPTY_TRIE_ROOT,
+    });
     let header_rlp = alloy_rlp::encode(&header);
     let id = BlockId::new(header.number, keccak256(&header_rlp));
     // The body has no transactions, no ommers, and from Shanghai on no withdrawals.
@@ -316,11 +335,41 @@ pub fn put_genesis(
     if let Some(rlp) = &built.node {
         batch.put::<AccountTrie>(&[], rlp);
     }
-    put_genesis_block(&mut batch, id, &header_rlp, body);
+    put_head(&mut batch, id, &header_rlp, body);
+    let mut head = id;
+    if at == StateAt::Block1 {
+        let block = block_1(&spec, &header, built.root)?;
+        put_head(&mut batch, block.id, &block.header_rlp, &block.body_rlp);
+        head = block.id;
+    }
     meta::put_genesis(&mut batch, &meta::Genesis { id, json, alloc_digest });
     store.write(batch, Durability::Disk)?;
     let Built { accounts, slots, .. } = *built;
-    Ok(Initialized { genesis: id, already: false, accounts, slots })
+    Ok(Initialized { genesis: id, head, already: false, accounts, slots })
+}
+
+/// Returns the first block on a genesis block, without transactions, with this state root.
+fn block_1(spec: &ChainSpec, genesis: &Header, root: B256) -> Result<Block, Error> {
+    if !is_merged(genesis) {
+        return Err(Error::Genesis(
+            "a state in block 1 needs proof of stake from genesis on".into(),
+        ));
+    }
+    let timestamp = genesis.timestamp + SLOT_SECONDS;
+    let fork = spec.fork_at(timestamp);
+    let template = Template {
+        timestamp,
+        prev_randao: B256::ZERO,
+        fee_recipient: Address::ZERO,
+        withdrawals: (fork >= Fork::Shanghai).then(Vec::new),
+        parent_beacon_block_root: (fork >= Fork::Cancun).then_some(B256::ZERO),
+        slot_number: (fork >= Fork::Amsterdam).then(|| genesis.slot_number.unwrap_or(0) + 1),
+        gas_limit_target: genesis.gas_limit,
+        extra_data: Bytes::new(),
+    };
+    let header = Header { state_root: root, ..template.header(spec, genesis) };
+    let sealed = Block::seal(header, &[], template.withdrawals.as_deref());
+    sealed.map_err(|error| Error::Genesis(error.to_string()))
 }
 
 pub fn chain_spec(json: &str) -> Result<ChainSpec, Error> {

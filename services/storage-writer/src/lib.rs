@@ -87,7 +87,7 @@ pub use error::Error;
 pub use feed_stream::{FeedAcks, FeedConfig, FeedPublisher, FeedStream};
 pub use genesis::{Entry as GenesisEntry, GenesisFile, read as read_genesis};
 pub use init::{
-    Initialized, Progress, has_database, init, init_copy, mark_as_copy, remove_database,
+    Initialized, Progress, StateAt, has_database, init, init_copy, mark_as_copy, remove_database,
 };
 pub use lead::{LeadConfig, LeadLease};
 pub use maintenance::{

@@ -8,7 +8,7 @@
 use crate::{
     Error, Initialized,
     config::{database_path, refuse_half_restored},
-    init::{has_database, put_genesis, seal},
+    init::{StateAt, has_database, put_genesis, seal},
     meta,
     node_runs::NodeRuns,
     rebuild::{Built, Rebuilt, Sink, rebuild, shard_range},
@@ -153,13 +153,13 @@ impl StateLoad {
         Ok(self.store.write(batch, Durability::Process)?)
     }
 
-    /// Writes the genesis block over the state, whose shards must all be loaded, and gives the database
-    /// its name. `genesis_json` is geth's genesis file without `alloc`. The database does not know a
+    /// Writes the genesis block over the state, whose shards must all be loaded, or also block 1, whose
+    /// state it then is. Gives the database its name. `genesis_json` is geth's genesis file without `alloc`. The database does not know a
     /// digest of `alloc`, so `tandem init` takes every genesis file for another one.
     ///
     /// # Errors
     /// [`Error::Genesis`]; [`Error::Absent`] if a shard is not loaded; the errors of the store.
-    pub fn finish(self, genesis_json: &str) -> Result<Initialized, Error> {
+    pub fn finish(self, genesis_json: &str, at: StateAt) -> Result<Initialized, Error> {
         let Self { datadir, store, record } = self;
         let record = record.into_inner();
         let (mut accounts, mut slots) = (0, 0);
@@ -172,8 +172,8 @@ impl StateLoad {
         }
         let (root, node) = combine(&tops)?;
         let built = Built { root, node, accounts, slots };
-        let initialized = put_genesis(&store, genesis_json.to_owned(), B256::ZERO, &built)?;
-        seal(store, &datadir, &datadir.join(UNFINISHED), initialized.genesis)?;
+        let initialized = put_genesis(&store, genesis_json.to_owned(), B256::ZERO, &built, at)?;
+        seal(store, &datadir, &datadir.join(UNFINISHED), initialized.head)?;
         Ok(initialized)
     }
 }

@@ -1,6 +1,6 @@
 //! A JSON-RPC client over one HTTP/1.1 connection that is kept alive.
 
-use alloy_primitives::hex;
+use alloy_primitives::{B256, hex};
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use std::{
@@ -203,6 +203,17 @@ fn read_answer(from: &mut impl BufRead) -> anyhow::Result<(u16, Vec<u8>, bool)> 
             return Ok((status, body, keep));
         }
     }
+}
+
+/// Names a head to the Engine API, before Amsterdam. Returns the status.
+///
+/// # Errors
+/// If the node does not answer, or refuses the call.
+pub fn forkchoice(engine: &mut Client, head: &Value) -> anyhow::Result<Value> {
+    let zero = B256::ZERO;
+    let state = json!({"headBlockHash": head, "safeBlockHash": zero, "finalizedBlockHash": zero});
+    let mut answer = engine.call("engine_forkchoiceUpdatedV3", &json!([state, null]))?;
+    Ok(answer["payloadStatus"]["status"].take())
 }
 
 /// Returns a number that JSON-RPC gives as a hexadecimal quantity.

@@ -8,7 +8,6 @@ use anyhow::{Context as _, ensure};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::{
-    collections::VecDeque,
     fs::File,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
@@ -93,6 +92,18 @@ impl Corpus {
         self.entries.len()
     }
 
+    /// Divides it into the first blocks and the others.
+    pub fn split_at(mut self, blocks: usize) -> (Self, Self) {
+        let entries = self.entries.split_off(blocks.min(self.entries.len()));
+        let rest = Self { name: self.name.clone(), genesis: self.genesis.clone(), entries };
+        (self, rest)
+    }
+
+    /// Returns the hash of the last block.
+    pub fn head(&self) -> Option<&str> {
+        self.entries.last().map(|entry| entry.hash.as_str())
+    }
+
     /// Returns the bodies of the newPayload requests.
     pub fn bodies(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.body.as_str())
@@ -154,28 +165,61 @@ impl Corpus {
         mut send: impl FnMut(&mut Client, &str) -> anyhow::Result<Answer>,
         mut after: impl FnMut(Replayed<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<Vec<f64>> {
-        let mut recent: VecDeque<&str> = VecDeque::new();
         let mut times = Vec::with_capacity(self.entries.len());
         for (index, entry) in self.entries.iter().enumerate() {
             std::thread::sleep(gap);
-            let answer = send(engine, &entry.body);
-            let answer = answer.with_context(|| format!("newPayload {index}"))?;
-            let valid = Instant::now();
-            let status = &answer.value["result"]["status"];
-            ensure!(status == "VALID", "newPayload {index}: {}", answer.value);
-            times.push(answer.elapsed.as_secs_f64() * 1e3);
-            recent.push_front(&entry.hash);
-            recent.truncate(FINALITY[1] + 1);
-            let [safe, finalized] =
-                FINALITY.map(|behind| recent.get(behind).copied().unwrap_or(ZERO));
-            let state = json!({"headBlockHash": entry.hash, "safeBlockHash": safe,
-                "finalizedBlockHash": finalized});
-            let method = format!("engine_forkchoiceUpdatedV{}", entry.forkchoice_version);
-            let answer = engine.call(&method, &json!([state, null]))?;
-            ensure!(answer["payloadStatus"]["status"] == "VALID", "forkchoice {index}: {answer}");
+            let (time, valid) = self.block(index, engine, &mut send)?;
+            times.push(time);
             after(Replayed { index, hash: &entry.hash, valid })?;
         }
         Ok(times)
+    }
+
+    /// Sends all blocks to two nodes, each to one after the other, and first to another one each time.
+    /// Returns the milliseconds of each newPayload at both.
+    ///
+    /// # Errors
+    /// As for [`Corpus::replay`].
+    pub fn replay_in_turn(
+        &self,
+        engines: &mut [Client; 2],
+        gap: Duration,
+    ) -> anyhow::Result<[Vec<f64>; 2]> {
+        let mut times = [Vec::new(), Vec::new()];
+        for index in 0..self.entries.len() {
+            for place in [index % 2, (index + 1) % 2] {
+                std::thread::sleep(gap);
+                let post = &mut |engine: &mut Client, body: &str| engine.post(body);
+                times[place].push(self.block(index, &mut engines[place], post)?.0);
+            }
+        }
+        Ok(times)
+    }
+
+    /// Makes a block the head. Returns the milliseconds of newPayload, and the moment of its answer.
+    fn block(
+        &self,
+        index: usize,
+        engine: &mut Client,
+        send: &mut impl FnMut(&mut Client, &str) -> anyhow::Result<Answer>,
+    ) -> anyhow::Result<(f64, Instant)> {
+        let entry = &self.entries[index];
+        let answer = send(engine, &entry.body);
+        let answer = answer.with_context(|| format!("newPayload {index}"))?;
+        let valid = Instant::now();
+        let status = &answer.value["result"]["status"];
+        ensure!(status == "VALID", "newPayload {index}: {}", answer.value);
+        let [safe, finalized] = FINALITY.map(|behind| {
+            let at = index.checked_sub(behind);
+            at.map_or(ZERO, |at| &self.entries[at].hash)
+        });
+        let state = json!({"headBlockHash": entry.hash, "safeBlockHash": safe,
+            "finalizedBlockHash": finalized});
+        let method = format!("engine_forkchoiceUpdatedV{}", entry.forkchoice_version);
+        let forkchoice = engine.call(&method, &json!([state, null]))?;
+        let status = &forkchoice["payloadStatus"]["status"];
+        ensure!(status == "VALID", "forkchoice {index}: {forkchoice}");
+        Ok((answer.elapsed.as_secs_f64() * 1e3, valid))
     }
 }
 

@@ -3,15 +3,15 @@
 
 use crate::{
     Setting,
-    client::Client,
+    client::{Client, forkchoice},
     corpus::{Corpus, ratio_of_medians},
     figure::{Figure, Limit, Report},
-    geth::GethData,
+    geth::{GethData, follows},
     node::Node,
     sync::genesis_text,
 };
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{
     any::Any,
     fs,
@@ -148,24 +148,6 @@ impl Server {
         let hash = request["params"][0]["blockHash"].clone();
         forkchoice(&mut self.engine, &hash)?;
         Ok((hash, answer.elapsed.as_secs_f64() * 1e3))
-    }
-}
-
-/// Names a head. Returns the status.
-fn forkchoice(engine: &mut Client, head: &Value) -> anyhow::Result<Value> {
-    let zero = format!("0x{}", "00".repeat(32));
-    let state = json!({"headBlockHash": head, "safeBlockHash": zero, "finalizedBlockHash": zero});
-    let mut answer = engine.call("engine_forkchoiceUpdatedV3", &json!([state, null]))?;
-    Ok(answer["payloadStatus"]["status"].take())
-}
-
-/// Names a head to a geth that downloads. Returns whether it has arrived there.
-fn follows(engine: &mut Client, head: &Value) -> anyhow::Result<bool> {
-    match forkchoice(engine, head) {
-        Ok(status) => Ok(status == "VALID"),
-        // Its downloader is starting over, and says so for a moment.
-        Err(error) if error.to_string().contains("beacon syncer reorging") => Ok(false),
-        Err(error) => Err(error),
     }
 }
 

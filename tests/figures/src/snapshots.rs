@@ -82,7 +82,7 @@ impl<'s> Work<'s> {
         };
         let tandem = Tandem(setting.tandem.clone());
         let big = folder.path().join("big");
-        tandem.state(&big, plan, None)?;
+        tandem.state(&big, plan, None, &[])?;
         Ok(Self { setting, tandem, plan, folder, big })
     }
 

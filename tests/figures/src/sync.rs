@@ -12,6 +12,7 @@ use anyhow::{Context as _, ensure};
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 use std::{
+    any::Any,
     fs,
     io::Read as _,
     path::{Path, PathBuf},
@@ -20,6 +21,7 @@ use std::{
 };
 use tandem_chain::{Block, Payload, PayloadSidecar};
 use tandem_testkit::geth::{Geth, import, is_installed};
+use tempfile::TempDir;
 
 /// Largest time that Tandem may need, as a share of geth's.
 const RATIO_MAX: f64 = 0.5;
@@ -46,7 +48,8 @@ pub struct Served {
     head: String,
     /// Process, which ends before its folder goes.
     geth: Geth,
-    _folder: tempfile::TempDir,
+    /// Folders of its files.
+    _folders: Box<dyn Any>,
 }
 
 impl Served {
@@ -68,7 +71,23 @@ impl Served {
         let geth = Geth::start(folder.path(), "server", &["--port", "0", "--syncmode", "full"]);
         let served = geth.eval("eth.getBlock('latest').hash");
         ensure!(served == json!(head), "geth's head is {served}; expected {head}");
-        Ok(Self { genesis: file, head, geth, _folder: folder })
+        Ok(Self { genesis: file, head, geth, _folders: Box::new(folder) })
+    }
+
+    /// Starts geth on data that has this head. `folder` is that of the genesis file.
+    ///
+    /// # Errors
+    /// If it has another head.
+    pub fn of_data(
+        data: GethData,
+        genesis: PathBuf,
+        head: String,
+        folder: TempDir,
+    ) -> anyhow::Result<Self> {
+        let geth = data.start("full");
+        let served = geth.eval("eth.getBlock('latest').hash");
+        ensure!(served == json!(head), "geth's head is {served}; expected {head}");
+        Ok(Self { genesis, head, geth, _folders: Box::new((data, folder)) })
     }
 
     /// Returns the seconds that Tandem needs with these settings, and its largest memory in bytes.

@@ -102,10 +102,15 @@ pub struct Geth {
 impl Geth {
     /// Starts geth on the data of a name in this folder. Its console answers when this returns.
     pub fn start(folder: &Path, name: &str, args: &[&str]) -> Self {
+        Self::start_by(Command::new("geth"), folder, name, args)
+    }
+
+    /// As [`Geth::start`], by a command that ends in `geth`, such as one that limits it.
+    pub fn start_by(mut command: Command, folder: &Path, name: &str, args: &[&str]) -> Self {
         // A socket's path must be short.
         let ipc = folder.join(name).with_extension("ipc");
         let log = File::create(folder.join(name).with_extension("log")).unwrap();
-        let process = Command::new("geth")
+        let process = command
             .args(["--datadir".as_ref(), folder.join(name).as_os_str()])
             .args(["--ipcpath".as_ref(), ipc.as_os_str()])
             .args(["--authrpc.port", "0", "--nodiscover", "--nat", "none", "--verbosity", "4"])

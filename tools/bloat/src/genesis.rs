@@ -10,34 +10,39 @@ use std::{
     path::Path,
 };
 use tandem_primitives::EMPTY_CODE_HASH;
+use tandem_storage_writer::StateAt;
 
 /// Writes the state as a genesis file in geth's format; in gzip if the name ends with `.gz`. The memory
-/// that this takes does not grow with the state, but a program that reads the file may need much.
+/// that this takes does not grow with the state, but a program that reads the file may need much. If the
+/// state is that of block 1, the genesis file has no account.
 ///
 /// # Errors
 /// Returns an error that names the file.
-pub fn write_genesis(plan: &Plan, base: &Base, path: &Path) -> anyhow::Result<()> {
+pub fn write_genesis(plan: &Plan, base: &Base, at: StateAt, path: &Path) -> anyhow::Result<()> {
     let write = || {
         let file = BufWriter::with_capacity(1 << 20, File::create(path)?);
         if path.extension().is_some_and(|extension| extension == "gz") {
             let mut out =
                 BufWriter::with_capacity(1 << 16, GzEncoder::new(file, Compression::fast()));
-            write_json(plan, base, &mut out)?;
+            write_json(plan, base, at, &mut out)?;
             out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?.flush()
         } else {
             let mut out = file;
-            write_json(plan, base, &mut out)?;
+            write_json(plan, base, at, &mut out)?;
             out.flush()
         }
     };
     write().with_context(|| format!("write {}", path.display()))
 }
 
-fn write_json(plan: &Plan, base: &Base, out: &mut impl Write) -> io::Result<()> {
+fn write_json(plan: &Plan, base: &Base, at: StateAt, out: &mut impl Write) -> io::Result<()> {
     // The base is an object without `alloc`: that comes before its end.
     let json = base.json.strip_suffix('}').unwrap_or_default();
     let comma = if json.len() > 1 { "," } else { "" };
     write!(out, "{json}{comma}\"alloc\":{{")?;
+    if at == StateAt::Block1 {
+        return writeln!(out, "}}}}");
+    }
     let mut separator = "\n";
     for (address, entry) in &base.alloc {
         write!(out, "{separator}{}:{entry}", serde_json::Value::from(address.as_str()))?;

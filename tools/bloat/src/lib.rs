@@ -20,3 +20,4 @@ pub use code::{CODE, Step, calldata};
 pub use genesis::write_genesis;
 pub use load::{MEMORY_BYTES, MEMORY_BYTES_PER_THREAD, load};
 pub use plan::Plan;
+pub use tandem_storage_writer::StateAt;

@@ -17,7 +17,7 @@ use std::{
     },
 };
 use tandem_primitives::{B256, Bytes, Shard};
-use tandem_storage_writer::{Error, Initialized, ShardLoad, Sorter, StateLoad, load_plan};
+use tandem_storage_writer::{Error, Initialized, ShardLoad, Sorter, StateAt, StateLoad, load_plan};
 use tandem_trie::hash_batch;
 
 /// Bytes of the hashed addresses of one shard that are sorted in memory.
@@ -53,6 +53,17 @@ struct Recorded {
     #[serde(flatten)]
     plan: Plan,
     base: B256,
+    /// Missing in what earlier versions made.
+    #[serde(default = "at_genesis", skip_serializing_if = "is_genesis")]
+    at: StateAt,
+}
+
+fn at_genesis() -> StateAt {
+    StateAt::Genesis
+}
+
+fn is_genesis(at: &StateAt) -> bool {
+    *at == StateAt::Genesis
 }
 
 impl Plan {
@@ -76,7 +87,7 @@ impl Plan {
 }
 
 /// Makes the database of a plan in a data directory that has none, or goes on with one that was not
-/// finished. Shards are loaded on as many threads as rayon has. `progress` gets the work done so far and
+/// finished. `at` is the block whose state it is. Shards are loaded on as many threads as rayon has. `progress` gets the work done so far and
 /// the whole work, in records; a record counts when it is written, and again when its trie is built.
 ///
 /// # Errors
@@ -84,10 +95,11 @@ impl Plan {
 pub fn load(
     plan: &Plan,
     base: &Base,
+    at: StateAt,
     datadir: &Path,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> anyhow::Result<Initialized> {
-    let recorded = Recorded { version: VERSION, plan: *plan, base: base.digest() };
+    let recorded = Recorded { version: VERSION, plan: *plan, base: base.digest(), at };
     let load = StateLoad::open(datadir, &serde_json::to_string(&recorded)?)?;
     let (accounts, slots) = base.counts();
     let records = plan.accounts() + plan.slots() + accounts + slots;
@@ -105,7 +117,7 @@ pub fn load(
         .into_par_iter()
         .zip(sorted)
         .try_for_each(|(shard, accounts)| load_shard(plan, base, &load, shard, accounts, &work))?;
-    Ok(load.finish(&base.json)?)
+    Ok(load.finish(&base.json, at)?)
 }
 
 /// Work of a load.

@@ -6,7 +6,7 @@ use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
-use tandem_bloat::{Base, Plan, load, write_genesis};
+use tandem_bloat::{Base, Plan, StateAt, load, write_genesis};
 use tandem_primitives::{Address, U256};
 use tandem_storage_writer::{database_files, init, verify};
 
@@ -27,10 +27,10 @@ fn base() -> Base {
 fn both_ways(folder: &Path, plan: &Plan) {
     let (file, of_file, loaded) =
         (folder.join("genesis.json.gz"), folder.join("of-file"), folder.join("loaded"));
-    write_genesis(plan, &base(), &file).unwrap();
+    write_genesis(plan, &base(), StateAt::Genesis, &file).unwrap();
     let expected = init(&file, &of_file, |_| {}).unwrap();
     let (last, total) = (AtomicU64::new(0), AtomicU64::new(0));
-    let made = load(plan, &base(), &loaded, &|done, all| {
+    let made = load(plan, &base(), StateAt::Genesis, &loaded, &|done, all| {
         last.fetch_max(done, Relaxed);
         total.store(all, Relaxed);
     });
@@ -54,9 +54,36 @@ fn a_loaded_state_is_that_of_its_genesis_file() {
 }
 
 #[test]
+fn a_state_of_block_1_has_the_same_tries_on_an_empty_genesis() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let plan = Plan::new(2_000, 20_000, 3).unwrap();
+    let [at_genesis, at_block_1] = ["genesis", "block-1"].map(|name| folder.join(name));
+    load(&plan, &base(), StateAt::Genesis, &at_genesis, &|_, _| {}).unwrap();
+    let made = load(&plan, &base(), StateAt::Block1, &at_block_1, &|_, _| {}).unwrap();
+    assert_eq!((made.head.number, made.accounts, made.slots), (1, 2_003, 20_002));
+    let [expected, got] = [&at_genesis, &at_block_1].map(|datadir| verify(datadir).unwrap());
+    assert_eq!((got.first_difference, got.base), (None, made.head));
+    assert_eq!(got.account_nodes, expected.account_nodes);
+    assert_eq!(got.storage_nodes, expected.storage_nodes);
+    // Other clients make its genesis block of a file.
+    let file = folder.join("genesis.json");
+    write_genesis(&plan, &base(), StateAt::Block1, &file).unwrap();
+    assert_eq!(init(&file, &folder.join("empty"), |_| {}).unwrap().genesis, made.genesis);
+    let unfinished = folder.join("unfinished");
+    let stop: fn(u64, u64) = |_, _| panic!("cut");
+    let begin = || load(&plan, &base(), StateAt::Block1, &unfinished, &stop);
+    assert!(catch_unwind(AssertUnwindSafe(begin)).is_err());
+    let other = load(&plan, &base(), StateAt::Genesis, &unfinished, &|_, _| {});
+    let error = other.unwrap_err().to_string();
+    assert!(error.contains("another state"), "{error}");
+}
+
+#[test]
 fn every_table_is_one_sorted_run_below_a_few_records() {
     let folder = tempfile::tempdir().unwrap();
-    load(&Plan::new(2_000, 20_000, 1).unwrap(), &base(), folder.path(), &|_, _| {}).unwrap();
+    let plan = Plan::new(2_000, 20_000, 1).unwrap();
+    load(&plan, &base(), StateAt::Genesis, folder.path(), &|_, _| {}).unwrap();
     for shape in database_files(folder.path()).unwrap().tables {
         let bottom = shape.levels.iter().filter(|level| level.level > 0);
         assert!(bottom.clone().count() <= 1, "{shape:?}");
@@ -71,7 +98,8 @@ fn every_table_is_one_sorted_run_below_a_few_records() {
 fn a_load_that_is_cut_off_anywhere_ends_in_the_same_state() {
     let plan = Plan::new(3_000, 60_000, 5).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let whole = load(&plan, &base(), &folder.path().join("whole"), &|_, _| {}).unwrap();
+    let whole =
+        load(&plan, &base(), StateAt::Genesis, &folder.path().join("whole"), &|_, _| {}).unwrap();
     let datadir = folder.path().join("cut");
     let (mut cuts, mut before) = (0, 0);
     let made = loop {
@@ -80,7 +108,9 @@ fn a_load_that_is_cut_off_anywhere_ends_in_the_same_state() {
             begin.fetch_min(done, Relaxed);
             assert!(calls.fetch_add(1, Relaxed) < 10, "cut");
         };
-        match catch_unwind(AssertUnwindSafe(|| load(&plan, &base(), &datadir, &cut))) {
+        match catch_unwind(AssertUnwindSafe(|| {
+            load(&plan, &base(), StateAt::Genesis, &datadir, &cut)
+        })) {
             Ok(made) => break made.unwrap(),
             Err(_) => cuts += 1,
         }
@@ -96,7 +126,11 @@ fn a_load_that_is_cut_off_anywhere_ends_in_the_same_state() {
     fn stop(_: u64, _: u64) {
         panic!("cut")
     }
-    assert!(catch_unwind(AssertUnwindSafe(|| load(&plan, &base(), &datadir, &stop))).is_err());
-    let error = load(&other, &base(), &datadir, &|_, _| {}).unwrap_err().to_string();
+    assert!(
+        catch_unwind(AssertUnwindSafe(|| load(&plan, &base(), StateAt::Genesis, &datadir, &stop)))
+            .is_err()
+    );
+    let error =
+        load(&other, &base(), StateAt::Genesis, &datadir, &|_, _| {}).unwrap_err().to_string();
     assert!(error.contains("another state"), "{error}");
 }

@@ -138,6 +138,14 @@ impl House {
     }
 }
 
+impl Drop for House {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.sides.iter().for_each(Side::show);
+        }
+    }
+}
+
 /// Goes through seeded partitions. Returns how often the lead moved.
 fn partitions(seed: u64, count: u64, lease: Duration) -> Option<u64> {
     let mut house = House::start(seed, lease)?;

@@ -9,6 +9,9 @@ use tandem_cluster_tests::Service;
 use tandem_testkit::network::Proxy;
 use tokio::runtime::Handle;
 
+/// Lines of a log that are shown of a test that fails.
+const LINES_SHOWN: usize = 60;
+
 /// One of two storage-writers.
 pub struct Side {
     name: &'static str,
@@ -58,6 +61,15 @@ impl Side {
         self.starts += 1;
         let (name, port) = (format!("{}-{}", self.name, self.starts), self.service.address.port());
         self.service = follow(folder, &name, port, &self.nats, &self.datadir, other);
+    }
+
+    /// Prints the end of its log, and whether it is ready.
+    pub fn show(&self) {
+        let log = self.service.running.log();
+        let lines: Vec<_> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
+        let ready = self.service.try_get("/readyz");
+        eprintln!("== {}-{}, {ready:?}\n{end}", self.name, self.starts);
     }
 
     pub fn is_ready(&self) -> bool {

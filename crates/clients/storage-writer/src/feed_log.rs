@@ -120,7 +120,7 @@ impl FeedSource for LoggedFeed {
             log,
             alive: self.bus.subscribe(FEED_ALIVE),
             at,
-            term: 0,
+            turn: 0,
             next: sequence + 1,
             asked: VecDeque::new(),
             decoder: FeedDecoder::default(),
@@ -199,7 +199,7 @@ struct Reader {
     /// Block at which the follower stands.
     at: BlockId,
     /// Turn of the publisher, 0 before the first message.
-    term: u64,
+    turn: u64,
     /// Number of the next message to ask for.
     next: u64,
     /// Answers that are on their way, with their numbers.
@@ -288,9 +288,9 @@ impl Reader {
     /// Takes the next message. Returns what the follower gets.
     fn take(&mut self, message: LogMessage) -> Result<Option<FeedMessage>> {
         let (sequence, note) = (message.sequence, note(&message)?);
-        if note.term != self.term {
+        if note.turn != self.turn {
             // The block that the publisher before had begun is void.
-            (self.term, self.decoder) = (note.term, FeedDecoder::default());
+            (self.turn, self.decoder) = (note.turn, FeedDecoder::default());
         }
         let taken = self.decoder.take_encoded(message.payload);
         let taken = taken.map_err(|error| {

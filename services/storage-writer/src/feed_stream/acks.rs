@@ -19,7 +19,7 @@ struct Stand {
     stored: u64,
     /// Reason why the publisher does not get on now.
     failure: Option<String>,
-    /// Whether the publisher has given up for good.
+    /// Whether the publisher has given up.
     ended: bool,
 }
 
@@ -37,7 +37,7 @@ impl StreamAcks {
     pub fn failed(&self, reason: String, ended: bool) {
         let mut stand = self.stand.lock();
         stand.failure = Some(reason);
-        stand.ended |= ended;
+        stand.ended = ended;
         drop(stand);
         self.changed.notify_all();
     }
@@ -92,5 +92,11 @@ mod tests {
         let begun = Instant::now();
         assert!(acks.wait_for(4, long).is_err() && begun.elapsed() < long);
         assert_eq!(acks.wait_for(3, short), Ok(()), "what was stored stays so");
+        // It begins again in a later term.
+        acks.failed("the publisher begins again".to_owned(), false);
+        let waiting = acks.clone();
+        let waiter = thread::spawn(move || waiting.wait_for(4, long));
+        acks.stored(4);
+        assert_eq!(waiter.join().unwrap(), Ok(()));
     }
 }

@@ -4,8 +4,9 @@
 //! * **Position.** The newest message of the stream says how far the stream has come. A publisher
 //!   resumes there, whichever process published before.
 //! * **One at a time.** Each append names the message before it, and the server refuses it if there
-//!   is another. The next one waits for the answer. A publisher begins its turn with a number above those in the stream. One that finds a
-//!   turn after its own is fenced: it gives up for good.
+//!   is another. The next one waits for the answer. A publisher begins its turn with a number above
+//!   those in the stream, and the numbers of a term are above those of all earlier terms. One that
+//!   finds a turn after its own is fenced: it gives up until its storage-writer leads in a later term.
 //! * **Never in the way.** Nothing is queued. A stream that lags or is gone shows in the metrics and
 //!   in the log, and the publisher goes on when it is back. A forkchoice waits for the stream only
 //!   if `acks = "stream"`.
@@ -27,7 +28,7 @@ use tandem_primitives::BlockId;
 use tandem_proto::{
     feed::{FeedReads, FeedStatus},
     feed_log::BadNote,
-    storage,
+    storage::{self, Leadership, Standing, Term},
 };
 use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -75,7 +76,7 @@ impl FeedPublisher {
             bus: bus.clone(),
             options,
             nonce: rand::random(),
-            term: 0,
+            turn: 0,
             stored: None,
             behind: None,
             warned: LAG_WARNED,
@@ -106,12 +107,12 @@ enum Failure {
     #[error("read the feed: {0}")]
     Feed(#[from] storage::Error),
     /// Another publisher took over.
-    #[error("fenced: turn {found} of another publisher came after the own turn {own}")]
+    #[error("fenced in term {}: another publisher began after this one, in term {}", own.0, found.0)]
     Fenced {
-        /// Number of the last own turn.
-        own: u64,
-        /// Number of the newest turn in the stream.
-        found: u64,
+        /// Term of the storage-writer.
+        own: Term,
+        /// Term of the newest turn in the stream.
+        found: Term,
     },
     /// The stream has blocks that this leader does not have yet.
     #[error("the stream is ahead: it ends at block {at}, the head is {head}")]
@@ -151,7 +152,7 @@ struct Publisher {
     /// Number that no other publisher has, so no two messages have the same name.
     nonce: u64,
     /// Number of the last own turn, 0 before the first.
-    term: u64,
+    turn: u64,
     /// Block up to which the stream has acknowledged everything, `None` before it was asked.
     stored: Option<BlockId>,
     /// Time since which the stream has not had the head.
@@ -172,9 +173,15 @@ impl Publisher {
             counter!(names::STREAM_FAILURES, "reason" => failure.reason()).increment(1);
             let is_fenced = matches!(failure, Failure::Fenced { .. });
             self.tell(failure.to_string(), is_fenced);
-            if is_fenced {
+            if let Failure::Fenced { own, .. } = failure {
                 gauge!(names::STREAM_FENCED).set(1.0);
-                return error!(%failure, "the feed is no longer published by this process");
+                error!(%failure, "this process publishes the feed no longer");
+                if self.term_after(own).await.is_none() {
+                    return;
+                }
+                gauge!(names::STREAM_FENCED).set(0.0);
+                self.tell("the publisher begins again".to_owned(), false);
+                continue;
             }
             if self.stored != before {
                 pause = PAUSE_MIN;
@@ -186,6 +193,13 @@ impl Publisher {
             sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
+    }
+
+    /// Waits until storage-writer leads in a term after this one; `None` when it ends.
+    async fn term_after(&self, fenced: Term) -> Option<()> {
+        let mut standing = self.storage.upgrade()?.standing();
+        let leads = |it: &Standing| matches!(it, Standing::Leads(term) if *term > fenced);
+        standing.wait_for(leads).await.ok().map(drop)
     }
 
     /// Tells those who wait for the stream why they do.

@@ -15,7 +15,7 @@ use tandem_proto::{
     convert::FeedParts,
     feed::{FeedBlock, FeedReads, FeedStatus, FeedStep},
     feed_log::{FEED_ALIVE, FeedNote, encode_resume, encode_status},
-    storage::{self, Forkchoice},
+    storage::{self, Forkchoice, Term},
 };
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -55,36 +55,47 @@ impl Publisher {
             let log = self.bus.open_log(&self.options).await?;
             let (last, message) = log.last().await?;
             let note = message.map(|message| message.note.parse::<FeedNote>()).transpose()?;
-            let found = note.map_or(0, |note| note.term);
-            if self.term > 0 && found > self.term {
-                return Err(Failure::Fenced { own: self.term, found });
-            }
+            let found = note.map_or(0, |note| note.turn);
             let part_bytes = log.payload_bytes_max();
             if part_bytes < PART_BYTES_MIN {
                 return Err(LogError::TooLarge { bytes: PART_BYTES_MIN, max: part_bytes }.into());
             }
             let status = self.status().await?;
+            let fenced = Failure::Fenced { own: status.term, found: Term::of_epoch(found) };
+            let next = next_turn(self.turn, found, status.term).ok_or(fenced)?;
             let head = status.forkchoice.head;
             if let Some(FeedNote { at, .. }) = note
                 && at.number > head.number
             {
                 return Err(Failure::Ahead { at, head });
             }
-            Ok((log, last, note, found, status))
+            Ok((log, last, note, next, status))
         };
-        let (log, last, note, found, status) = match begun.await {
+        let (log, last, note, next, status) = match begun.await {
             Ok(begun) => begun,
             Err(failure) => return failure,
         };
-        self.term = found.max(self.term) + 1;
+        self.turn = next;
         let at = note.map_or(status.base, |note| note.at);
-        info!(term = self.term, messages = last, %at, "the feed is published");
+        info!(turn = self.turn, messages = last, %at, "the feed is published");
         let mut turn = Turn { publisher: self, log, last, at, told: None, untold: 0, alive: None };
         match turn.run(status).await {
             Ok(never) => match never {},
             Err(failure) => failure,
         }
     }
+}
+
+/// Returns the number of the next turn of a storage-writer that leads in this term, `None` if another
+/// publisher came after it. `own` is the number of its last turn, `found` the newest in the stream.
+///
+/// The numbers of a term are above those of all earlier ones, so a storage-writer that was superseded
+/// never takes the stream away from the one that leads. Within a term, as between two leaders without
+/// terms, the one that began last goes on.
+fn next_turn(own: u64, found: u64, term: Term) -> Option<u64> {
+    let has_begun = own > term.floor();
+    let is_fenced = Term::of_epoch(found) > term || has_begun && found > own;
+    (!is_fenced).then(|| own.max(found).max(term.floor()) + 1)
 }
 
 impl Turn<'_> {
@@ -183,13 +194,38 @@ impl Turn<'_> {
 
     /// Appends a message, and waits for its acknowledgement.
     async fn append(&mut self, payload: Bytes, at: BlockId, is_block: bool) -> Result<(), Failure> {
-        let Publisher { nonce, term, .. } = *self.publisher;
-        let id = format!("{nonce:x}.{term}.{}", self.last);
-        let (bytes, note) = (payload.len(), FeedNote { term, at }.to_string());
+        let Publisher { nonce, turn, .. } = *self.publisher;
+        let id = format!("{nonce:x}.{turn}.{}", self.last);
+        let (bytes, note) = (payload.len(), FeedNote { turn, at }.to_string());
         self.last = self.log.append(self.last, &id, &note, payload).await?;
         counter!(names::STREAM_BYTES).increment(bytes as u64);
         counter!(names::STREAM_BLOCKS).increment(u64::from(is_block));
         self.publisher.stored = Some(at);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_above_those_in_the_stream_and_no_earlier_term_has_one_after_it() {
+        let second = Term(2).floor();
+        // The first turn takes over from those before, of this term and of earlier ones.
+        assert_eq!(next_turn(0, 0, Term(0)), Some(1));
+        assert_eq!(next_turn(0, 7, Term(0)), Some(8));
+        assert_eq!(next_turn(0, 7, Term(2)), Some(second + 1));
+        assert_eq!(next_turn(0, second + 7, Term(2)), Some(second + 8));
+        // The own turn goes on, unless another publisher began one after it.
+        assert_eq!(next_turn(7, 7, Term(0)), Some(8));
+        assert_eq!(next_turn(7, 8, Term(0)), None);
+        assert_eq!(next_turn(second + 7, 8, Term(2)), Some(second + 8));
+        assert_eq!(next_turn(second + 7, second + 8, Term(2)), None);
+        // A later term fences off also a publisher that has not begun yet.
+        assert_eq!(next_turn(0, second + 1, Term(1)), None);
+        assert_eq!(next_turn(7, second + 1, Term(0)), None);
+        // A process that leads again in a later term begins anew.
+        assert_eq!(next_turn(7, second + 1, Term(3)), Some(Term(3).floor() + 1));
     }
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use tandem_primitives::{Bytes, Shard, U256, keccak256};
 use tandem_proto::storage::{BaseReads, ReadState};
 use tandem_storage_writer::{
-    Config, Deps, Error, StateLoad, StorageWriter, compact_tables, copy_database, database_files,
-    init, load_plan, table_names, verify,
+    Config, Deps, Error, StateAt, StateLoad, StorageWriter, compact_tables, copy_database,
+    database_files, init, load_plan, table_names, verify,
 };
 
 /// The state of the genesis, and its file without `alloc`.
@@ -53,7 +53,7 @@ fn a_state_that_is_loaded_is_the_one_that_a_genesis_file_leads_to() {
     for shard in shards().into_iter().rev() {
         given.load_shard(&load, shard).unwrap();
     }
-    let made = load.finish(&given.json).unwrap();
+    let made = load.finish(&given.json, StateAt::Genesis).unwrap();
     assert_eq!(made, expected);
     let (report, of_file) = (verify(&loaded).unwrap(), verify(&of_file).unwrap());
     assert_eq!(report.first_difference, None);
@@ -101,11 +101,11 @@ fn a_load_that_ended_early_goes_on_with_the_shards_that_are_missing() {
     drop(load);
 
     let load = StateLoad::open(datadir, "plan").unwrap();
-    let error = load.finish(&given.json).unwrap_err().to_string();
+    let error = load.finish(&given.json, StateAt::Genesis).unwrap_err().to_string();
     assert!(error.contains("shard f"), "{error}");
     let load = StateLoad::open(datadir, "plan").unwrap();
     given.load_shard(&load, shards()[15]).unwrap();
-    load.finish(&given.json).unwrap();
+    load.finish(&given.json, StateAt::Genesis).unwrap();
     let report = verify(datadir).unwrap();
     assert_eq!(report.first_difference, None);
     assert_eq!(report.accounts, given.world.0.len() as u64);
@@ -139,7 +139,7 @@ fn keys_out_of_order_slots_of_nobody_and_a_faulty_genesis_are_refused() {
     for shard in shards() {
         load.shard(shard).unwrap().finish(|_| {}).unwrap();
     }
-    assert!(matches!(load.finish("{}"), Err(Error::Genesis(_))));
+    assert!(matches!(load.finish("{}", StateAt::Genesis), Err(Error::Genesis(_))));
 }
 
 fn bytes_of(datadir: &Path) -> u64 {

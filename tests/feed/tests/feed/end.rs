@@ -47,7 +47,7 @@ fn the_end_of_the_stream_has_its_newest_head_and_what_came_after_it() {
     let resume = v1::FollowResponse { item: Some(Item::Resume(below.into())) };
     let part = v1::FeedPart { data: vec![1; 1_000].into(), left: 5_000 };
     let part = v1::FollowResponse { item: Some(Item::Part(part)) };
-    let note = FeedNote { term: found.term, at: below };
+    let note = FeedNote { turn: found.turn, at: below };
     runtime.block_on(async {
         let stored = Stored::find(&server).await;
         for message in [resume, part] {

@@ -8,7 +8,9 @@ use tandem_bus_tests::{NatsServer, eventually};
 use tandem_chain::{Receipt, encode_receipts, receipts_root};
 use tandem_follower::{ChainView, Follower, Leader as Source};
 use tandem_primitives::{B256, BlockId, Bytes, EMPTY_TRIE_ROOT, StateDiff, keccak256};
-use tandem_proto::storage::{self, BaseReads, Block, BlockWrites, Epoch, Forkchoice, WriteLease};
+use tandem_proto::storage::{
+    self, BaseReads, Block, BlockWrites, Epoch, Forkchoice, Term, WriteLease,
+};
 use tandem_storage_writer::{
     Config, Deps, FeedAcks, FeedConfig, FeedPublisher, FeedStream, StartsAs, StorageWriter, init,
     verify,
@@ -98,6 +100,12 @@ impl Leader {
         let mut leader = Self::over(config, chain, random);
         leader.publish(bus, runtime);
         leader
+    }
+
+    /// Leads in this term, as after a promotion.
+    pub fn lead(&mut self, term: Term) {
+        assert_eq!(self.writer.lead(term), Ok(term));
+        self.epoch = self.writer.acquire_epoch("leader").unwrap();
     }
 
     pub fn head(&self) -> BlockId {

@@ -1,7 +1,7 @@
 //! Publisher: the messages that it leaves in the stream.
 
 use crate::{
-    leader::{Leader, bus, pass, published},
+    leader::{Leader, acknowledged, bus, pass, published},
     stored::{Stored, contents, wait_for},
 };
 use prost::Message;
@@ -9,6 +9,7 @@ use tandem_bus_tests::{NatsServer, eventually};
 use tandem_primitives::B256;
 use tandem_proto::{
     feed_log::FeedNote,
+    storage::Term,
     wire::storage_writer::v1::{self, follow_response::Item},
 };
 use tokio::runtime::Runtime;
@@ -87,6 +88,39 @@ fn of_two_publishers_the_older_one_gives_up() {
 }
 
 #[test]
+fn a_leader_that_was_superseded_does_not_take_the_stream_when_it_comes_back() {
+    let Some(server) = NatsServer::start() else { return };
+    let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+    let (first, second) = (bus(&[&server], &runtime), bus(&[&server], &runtime));
+    let config = |name: &str| acknowledged(&directory.path().join(name), 1, 20_000);
+    let (mut old, mut new) =
+        (Leader::unpublished(config("old"), 21), Leader::unpublished(config("new"), 21));
+    new.lead(Term(1));
+    new.publish(&second, &runtime);
+    eventually("the first head in the stream", || new.choose().ok());
+    new.grow(3);
+    // It has not heard yet that another one leads, and has not published since it started.
+    old.extend();
+    old.publish(&first, &runtime);
+    let error = old.choose().unwrap_err().to_string();
+    assert!(error.contains("fenced in term 0") && error.contains("in term 1"), "{error}");
+    new.grow(2);
+    let found = contents(&server, &runtime);
+    assert_eq!((found.at, found.turns), (new.head(), 1));
+    // Once it leads again, it goes on where the stream ends.
+    (0..4).for_each(|_| old.extend());
+    assert_eq!(old.head(), new.head(), "both have the same seed");
+    old.lead(Term(2));
+    eventually("the head in the stream", || old.choose().ok());
+    old.grow(1);
+    let found = contents(&server, &runtime);
+    assert_eq!((found.at, found.turns), (old.head(), 2));
+    assert!(found.blocks.values().all(|times| *times == 1), "{found:?}");
+    let error = new.try_grow().unwrap_err().to_string();
+    assert!(error.contains("fenced in term 1"), "{error}");
+}
+
+#[test]
 fn publishers_that_start_together_do_not_mix() {
     let Some(server) = NatsServer::start() else { return };
     let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
@@ -128,7 +162,7 @@ fn a_block_above_the_size_of_a_message_comes_in_parts() {
         let stored = Stored::find(&server).await;
         let part = v1::FeedPart { data: vec![1; 1_000].into(), left: 5_000 };
         let message = v1::FollowResponse { item: Some(Item::Part(part)) };
-        let note = FeedNote { term: found.term, at: found.at };
+        let note = FeedNote { turn: found.turn, at: found.at };
         stored.append_half_a_block(note, message.encode_to_vec()).await;
     });
     let mut leader = leader.restart(config, &bus, &runtime);

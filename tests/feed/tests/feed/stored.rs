@@ -76,7 +76,7 @@ pub struct Contents {
     /// Block at which a reader stands at the end.
     pub at: BlockId,
     /// Number of the last turn.
-    pub term: u64,
+    pub turn: u64,
     /// Times that each block occurs, by hash.
     pub blocks: BTreeMap<B256, u64>,
     /// Number of turns, messages, and messages that bring a part of a block only.
@@ -97,10 +97,10 @@ pub fn contents(server: &NatsServer, runtime: &Runtime) -> Contents {
             let message = answered(read).await;
             let note = message.headers.get("Tandem-Note").unwrap().as_str();
             let note: FeedNote = note.parse().unwrap();
-            assert!(note.term >= contents.term, "turn {} after {}", note.term, contents.term);
-            if note.term > contents.term {
+            assert!(note.turn >= contents.turn, "turn {} after {}", note.turn, contents.turn);
+            if note.turn > contents.turn {
                 decoder = FeedDecoder::default();
-                contents.term = note.term;
+                contents.turn = note.turn;
                 contents.turns += 1;
             }
             contents.messages += 1;

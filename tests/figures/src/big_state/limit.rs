@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, id},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
 /// Mount points of the two versions, and their files for the limit and for the most that was used.
@@ -12,6 +13,9 @@ const VERSIONS: [(&str, &str, &str, &str); 2] = [
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes", "cgroup v1"),
     ("/sys/fs/cgroup", "memory.max", "memory.peak", "cgroup v2"),
 ];
+
+/// Groups that this process has made.
+static GROUPS: AtomicU32 = AtomicU32::new(0);
 
 /// A control group with a limit, which is gone with this value.
 pub struct Group {
@@ -52,7 +56,8 @@ impl Group {
     }
 
     fn make(root: impl AsRef<Path>, peak: Option<&'static str>) -> anyhow::Result<Self> {
-        let folder = root.as_ref().join(format!("tandem-figures-{}", id()));
+        let number = GROUPS.fetch_add(1, Relaxed);
+        let folder = root.as_ref().join(format!("tandem-figures-{}-{number}", id()));
         fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
         Ok(Self { folder, peak })
     }

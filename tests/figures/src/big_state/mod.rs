@@ -1,6 +1,7 @@
 //! A state larger than memory: payloads on it in little memory, reads of the disk for each key, and bytes
 //! on the disk (docs/big-state.md).
 
+mod beside;
 mod disks;
 mod limit;
 pub mod run;
@@ -95,6 +96,7 @@ pub fn measure(setting: &Setting, options: &Options, report: &mut Report) {
     report.measure("bytes on the disk / geth's", || made.beside_geth());
     report.measure("reads of blocks of files", || made.reads());
     report.measure("newPayload on the big state / on a small one", || made.payloads(mib));
+    report.measure("newPayload / geth's on the same state", || beside::compare(&made, mib));
     report.measure("newPayload, state on one disk / on several", || made.disks());
 }
 
@@ -135,7 +137,7 @@ impl<'s> Work<'s> {
         let begin = Instant::now();
         let is_there = big.join("db/CURRENT").is_file();
         if !is_there {
-            tandem.state(&big, plan, None)?;
+            tandem.state(&big, plan, None, &[])?;
         }
         let seconds = (!is_there).then(|| begin.elapsed().as_secs_f64());
         Ok(Self { setting, tandem, plan, folder, big, seconds })
@@ -167,7 +169,7 @@ impl<'s> Work<'s> {
         let plan = Plan { accounts, slots: accounts * SLOTS_PER_ACCOUNT, seed: self.plan.seed };
         let (folder, file) = (self.folder.path(), self.folder.path().join("genesis.json"));
         let datadir = folder.join("beside-geth");
-        self.tandem.state(&datadir, plan, Some(&file))?;
+        self.tandem.state(&datadir, plan, Some(&file), &[])?;
         let stats = self.tandem.json(&["db", "stats", "--json"], &datadir)?;
         let ours = stats["file_bytes"].as_f64().context("file_bytes")?;
         geth::run(folder, "geth", "init", &[file.as_path()]);
@@ -209,7 +211,7 @@ impl<'s> Work<'s> {
         let small = self.folder.path().join("small");
         let slots = SMALL_ACCOUNTS * SLOTS_PER_ACCOUNT;
         let plan = Plan { accounts: SMALL_ACCOUNTS, slots, seed: self.plan.seed };
-        self.tandem.state(&small, plan, None)?;
+        self.tandem.state(&small, plan, None, &[])?;
         let limit = Group::with_memory(mib << 20)?;
         let run = |datadir: &Path, name: &str, limit| {
             let corpus = self.folder.path().join(name);

@@ -1,7 +1,10 @@
 //! Runs of `tandem`: states, payloads, and a node that replays them.
 
 use super::{Plan, limit::Group};
-use crate::client::{self, series};
+use crate::{
+    client::{self, Client, series},
+    node::{CALL_TIME_MAX, enode_in},
+};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 use std::{
@@ -41,7 +44,7 @@ impl Tandem {
         Ok(serde_json::from_slice(&self.answer(&mut command)?)?)
     }
 
-    /// Makes a state, and its genesis file if a path is given.
+    /// Makes a state, and its genesis file if a path is given, with further flags.
     ///
     /// # Errors
     /// If it fails.
@@ -50,6 +53,7 @@ impl Tandem {
         datadir: &Path,
         plan: Plan,
         genesis_out: Option<&Path>,
+        flags: &[&str],
     ) -> anyhow::Result<()> {
         let mut command = Command::new(&self.0);
         command.args(["bloat", "state", "--datadir"]).arg(datadir);
@@ -61,8 +65,19 @@ impl Tandem {
         if let Some(path) = genesis_out {
             command.arg("--genesis-out").arg(path);
         }
+        command.args(flags);
         // Progress of the longest step goes to the terminal.
         command.stderr(Stdio::inherit());
+        self.answer(&mut command).map(drop)
+    }
+
+    /// Copies a database to a data directory.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn copy(&self, datadir: &Path, to: &Path) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.0);
+        command.args(["db", "copy", "--datadir"]).arg(datadir).arg("--to").arg(to);
         self.answer(&mut command).map(drop)
     }
 
@@ -104,10 +119,95 @@ pub struct Replayed {
     pub transactions: u64,
 }
 
-/// A node on a copy of a state.
-struct Node {
+/// Flags of a node without peers.
+pub const ALONE: [&str; 2] = ["--disable-discovery", "--disable-sessions"];
+
+/// Flags of a node with peers on loopback.
+pub const AMONG: [&str; 8] = [
+    "--discovery.addr",
+    "127.0.0.1",
+    "--discovery.port",
+    "0",
+    "--sessions.addr",
+    "127.0.0.1",
+    "--sessions.port",
+    "0",
+];
+
+/// A node on a data directory.
+pub struct Node {
     child: Child,
+    engine: SocketAddr,
     metrics: SocketAddr,
+    secret: PathBuf,
+    log: PathBuf,
+}
+
+impl Node {
+    /// Starts a node on a data directory by a command that ends in `tandem`, and waits until it listens.
+    /// Its log and its secret are in `folder`.
+    ///
+    /// # Errors
+    /// If it ends or does not listen; the error has its log.
+    pub fn start(
+        mut command: Command,
+        data: &Path,
+        folder: &Path,
+        flags: &[&str],
+    ) -> anyhow::Result<Self> {
+        let (engine, metrics) = (free_port()?, free_port()?);
+        let (secret, log) = (folder.join("jwt.hex"), folder.join("node.log"));
+        let file = File::create(&log)?;
+        command.args(["node", "--http.port", "0"]);
+        command.args(["--authrpc.port", &engine.port().to_string()]);
+        command.args(["--metrics.port", &metrics.port().to_string()]);
+        command.arg("--datadir").arg(data).arg("--authrpc.jwtsecret").arg(&secret).args(flags);
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn().context("start the node")?;
+        let mut node = Self { child, engine, metrics, secret, log };
+        let begin = Instant::now();
+        while TcpStream::connect(engine).is_err() {
+            if let Some(status) = node.child.try_wait()? {
+                bail!("the node ended with {status}: {}", node.log());
+            }
+            ensure!(begin.elapsed() < START_TIME_MAX, "the node does not listen");
+            sleep(Duration::from_millis(50));
+        }
+        Ok(node)
+    }
+
+    /// Returns a client of its Engine API.
+    ///
+    /// # Errors
+    /// If there is no secret.
+    pub fn engine(&self) -> anyhow::Result<Client> {
+        Client::engine(self.engine, &self.secret, CALL_TIME_MAX)
+    }
+
+    /// Returns its URL for sessions.
+    ///
+    /// # Errors
+    /// If it holds none.
+    pub fn enode(&self) -> anyhow::Result<String> {
+        enode_in(&self.log()).context("no node URL in the log")
+    }
+
+    /// Ends the node as an operator does.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &id]).status()?;
+        ensure!(sent.success(), "SIGTERM was not sent");
+        let status = self.child.wait()?;
+        ensure!(status.success(), "the node ended with {status}: {}", self.log());
+        Ok(())
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
 }
 
 impl Drop for Node {
@@ -151,9 +251,7 @@ impl<'a> Replay<'a> {
         let beside = corpus.parent().context("the corpus has no folder")?;
         let folder = tempfile::Builder::new().prefix("node-").tempdir_in(beside)?;
         let data = folder.path().join("data");
-        let mut copy = Command::new(&tandem.0);
-        copy.args(["db", "copy", "--datadir"]).arg(datadir).arg("--to").arg(&data);
-        tandem.answer(&mut copy)?;
+        tandem.copy(datadir, &data)?;
         if !directories.is_empty() {
             let mut spread = Command::new(&tandem.0);
             spread.args(["db", "spread", "--datadir"]).arg(&data);
@@ -165,37 +263,19 @@ impl<'a> Replay<'a> {
         if limit.is_some() {
             forget_pages(&data)?;
         }
-        let (engine, metrics) = (free_port()?, free_port()?);
-        let secret = folder.path().join("jwt.hex");
-        let log = File::create(folder.path().join("node.log"))?;
-        let mut command = match limit {
-            Some(limit) => limit.command(&tandem.0),
-            None => Command::new(&tandem.0),
-        };
-        command.args(["node", "--disable-discovery", "--disable-sessions", "--http.port", "0"]);
-        command.args(["--authrpc.port", &engine.port().to_string()]);
-        command.args(["--metrics.port", &metrics.port().to_string()]);
-        command.arg("--datadir").arg(&data).arg("--authrpc.jwtsecret").arg(&secret);
-        if let Some(config) = config {
-            command.arg("--insecure").arg("--config").arg(config);
+        let config = config.map(|config| config.to_string_lossy());
+        let mut flags = ALONE.to_vec();
+        if let Some(config) = &config {
+            flags.extend(["--insecure", "--config", config]);
         }
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let mut node = Node { child: command.spawn().context("start the node")?, metrics };
-        let begin = Instant::now();
-        while TcpStream::connect(engine).is_err() {
-            if let Some(status) = node.child.try_wait()? {
-                let log = fs::read_to_string(folder.path().join("node.log")).unwrap_or_default();
-                bail!("the node ended with {status}: {log}");
-            }
-            ensure!(begin.elapsed() < START_TIME_MAX, "the node does not listen");
-            sleep(Duration::from_millis(50));
-        }
+        let command = command_of(tandem, limit);
+        let node = Node::start(command, &data, folder.path(), &flags)?;
         let before = misses(&node)?;
         let report = folder.path().join("report.json");
         let mut replay = Command::new(&tandem.0);
         replay
-            .args(["replay", "--engine", &format!("http://{engine}"), "--jwtsecret"])
-            .arg(&secret);
+            .args(["replay", "--engine", &format!("http://{}", node.engine), "--jwtsecret"])
+            .arg(&node.secret);
         replay.args(["--warmup", &WARMUP.to_string(), "--gap-ms", "50", "--json"]);
         replay.arg(&report).arg(corpus);
         let ended = AtomicBool::new(false);
@@ -222,6 +302,14 @@ impl<'a> Replay<'a> {
             rounds: series(&text, "tandem_executor_read_rounds_sum") / count,
             transactions: blocks.iter().filter_map(|block| block["transactions"].as_u64()).sum(),
         })
+    }
+}
+
+/// Returns a command that starts the program, under limits if there are some.
+pub fn command_of(tandem: &Tandem, limit: Option<&Group>) -> Command {
+    match limit {
+        Some(limit) => limit.command(&tandem.0),
+        None => Command::new(&tandem.0),
     }
 }
 
