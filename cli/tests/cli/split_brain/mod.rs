@@ -11,7 +11,13 @@ use crate::{
 use judge::{Judge, Writer};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use side::Side;
-use std::{fs, path::Path, sync::Arc, thread, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 use tandem_bus_tests::{NatsServer, eventually};
 use tandem_cluster_tests::init;
 use tandem_proto::storage::{BaseReads, Forkchoice};
@@ -37,6 +43,9 @@ const LEASE_OF_MANY: Duration = Duration::from_millis(500);
 
 /// Time by which the holder stops earlier, and others wait longer.
 const MARGIN: Duration = Duration::from_millis(100);
+
+/// Longest wait for a write at a side that leads, before another look at who does.
+const WRITE_MAX: Duration = Duration::from_secs(2);
 
 /// Two sides over one NATS server. The writes go to both directly, past all proxies.
 struct House {
@@ -94,15 +103,19 @@ impl House {
         forkchoice
     }
 
-    /// Heals the network, and waits until one side leads and the other one follows it. A side that was
-    /// superseded starts again as a follower. Returns the index of the leader.
-    fn settle(&mut self) -> usize {
+    /// Heals the network. Connections that it cut begin anew.
+    fn heal(&self) {
         for side in &self.sides {
             for proxy in [&side.nats, &side.calls] {
                 proxy.set(Network::Works);
                 proxy.reset();
             }
         }
+    }
+
+    /// Waits until one side leads and the other one follows it. A side that was superseded starts again as a
+    /// follower. Returns the index of the leader.
+    fn settle(&mut self) -> usize {
         let folder = self.folder.path();
         let sides = &mut self.sides;
         eventually("one side leads and the other one follows", || {
@@ -115,6 +128,23 @@ impl House {
                 (false, true) if is_settled => Some(1),
                 _ => None,
             }
+        })
+    }
+
+    /// Waits until a side leads and accepts a write. Returns its index. The lead may move once more while the
+    /// connections to NATS come back.
+    fn leader(&mut self, judge: &Judge) -> usize {
+        eventually("a write at the leader", || {
+            let leader = self.settle();
+            let before = judge.accepted(leader);
+            let end = Instant::now() + WRITE_MAX;
+            while Instant::now() < end {
+                if judge.accepted(leader) > before {
+                    return Some(leader);
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+            None
         })
     }
 
@@ -156,11 +186,8 @@ fn partitions(seed: u64, count: u64, lease: Duration) -> Option<u64> {
             Writer::start(index, house.sides[index].service.address, forkchoice, judge.clone())
         })
         .collect();
-    let mut leader = house.settle();
     for number in 0..count {
-        let accepted = || judge.accepted(leader);
-        let before = accepted();
-        eventually("a write at the leader", || (accepted() > before).then_some(()));
+        let leader = house.leader(&judge);
         let what = match number {
             // The lead moves once for certain.
             0 => {
@@ -178,7 +205,8 @@ fn partitions(seed: u64, count: u64, lease: Duration) -> Option<u64> {
                 what
             }
         };
-        leader = house.settle();
+        house.heal();
+        house.settle();
         judge.check(|| format!("seed {seed}, partition {number}: {what}"));
     }
     writers.into_iter().for_each(Writer::stop);
