@@ -69,8 +69,8 @@ struct StateArgs {
     /// [default: the rules of Osaka and the contracts that they need]
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
-    /// Make it the state of block 1 on an empty genesis, for clients that download the state (snap) and
-    /// could not read a genesis of this size. The chain must grow by 65 blocks before geth does
+    /// Make it the state of block 1 on an empty genesis, for clients that download a state (snap) and could
+    /// not read a genesis of this size; geth does so once the chain is 65 blocks longer
     #[arg(long)]
     block_1: bool,
     /// Also write the genesis in geth's format (.json, .json.gz): the whole state, about 100 bytes a slot,

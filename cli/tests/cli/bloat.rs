@@ -43,9 +43,7 @@ fn a_state_is_that_of_its_genesis_file_also_for_geth_and_carries_payloads() {
     let payloads = ["bloat", "payloads", "--datadir", "big", "--out", "corpus", "--blocks", "5"];
     let said = answer(&[&payloads[..], &["--gas", "3000000"]].concat(), folder);
     assert!(said.contains("5 blocks"), "{said}");
-    let corpus: Value =
-        serde_json::from_str(&fs::read_to_string(folder.join("corpus/corpus.json")).unwrap())
-            .unwrap();
+    let corpus = json_of(&folder.join("corpus/corpus.json"));
     assert_eq!(corpus["state"]["genesis"], genesis);
     let [transactions, gas] = ["transactions", "gasUsed"].map(|it| corpus[it].as_u64().unwrap());
     // All steps are taken, and nearly all slots are cold.
@@ -59,6 +57,27 @@ fn a_state_is_that_of_its_genesis_file_also_for_geth_and_carries_payloads() {
     if geth::is_installed() {
         geth_takes_it(folder, genesis);
     }
+}
+
+#[test]
+fn payloads_stand_on_a_state_of_block_1() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path();
+    let state = ["--datadir", "big", "--block-1", "--genesis-out", "genesis.json", "--json"];
+    let made = json(&[&SMALL[..], &state].concat(), folder);
+    assert_ne!(made["head"], made["genesis"]);
+    assert!(answer(&["verify", "--datadir", "big"], folder).contains("head 1 "));
+    let genesis = json_of(&folder.join("genesis.json"));
+    assert_eq!(genesis["alloc"], serde_json::json!({}));
+    let payloads = ["bloat", "payloads", "--datadir", "big", "--out", "corpus", "--blocks", "2"];
+    answer(&[&payloads[..], &["--gas", "3000000"]].concat(), folder);
+    let corpus = json_of(&folder.join("corpus/corpus.json"));
+    assert_eq!(corpus["state"]["genesis"], made["genesis"]);
+    assert!(corpus["transactions"].as_u64().unwrap() > 10, "{corpus}");
+}
+
+fn json_of(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
 const EXPERIMENT: &str = r#"

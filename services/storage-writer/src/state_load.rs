@@ -153,9 +153,10 @@ impl StateLoad {
         Ok(self.store.write(batch, Durability::Process)?)
     }
 
-    /// Writes the genesis block over the state, whose shards must all be loaded, or also block 1, whose
-    /// state it then is. Gives the database its name. `genesis_json` is geth's genesis file without `alloc`. The database does not know a
-    /// digest of `alloc`, so `tandem init` takes every genesis file for another one.
+    /// Writes the block whose state it is over the state, whose shards must all be loaded: the genesis
+    /// block, or block 1 with an empty one below it. Gives the database its name. `genesis_json` is geth's
+    /// genesis file without `alloc`. The database does not know a digest of `alloc`, so `tandem init` takes
+    /// every genesis file for another one.
     ///
     /// # Errors
     /// [`Error::Genesis`]; [`Error::Absent`] if a shard is not loaded; the errors of the store.
