@@ -113,7 +113,8 @@ fn state(args: &StateArgs) -> anyhow::Result<ExitCode> {
         true => format!(
             "{}\n",
             json!({
-                "genesis": made.genesis.hash, "head": made.head.hash, "accounts": made.accounts, "slots": made.slots,
+                "genesis": made.genesis.hash, "head": made.head.hash,
+                "accounts": made.accounts, "slots": made.slots,
                 "contracts": plan.contracts(), "seconds": seconds,
             })
         ),

@@ -80,10 +80,11 @@ pub struct Initialized {
 }
 
 /// Block whose state a new database has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StateAt {
     /// The genesis block.
+    #[default]
     Genesis,
     /// Block 1, without transactions, on a genesis block without accounts. No client could execute it. One
     /// that downloads the state of a later block executes only what is above.

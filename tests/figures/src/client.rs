@@ -205,7 +205,7 @@ fn read_answer(from: &mut impl BufRead) -> anyhow::Result<(u16, Vec<u8>, bool)> 
     }
 }
 
-/// Names a head to the Engine API, before Amsterdam. Returns the status.
+/// Names a head to the Engine API, before Amsterdam. Returns the payload status.
 ///
 /// # Errors
 /// If the node does not answer, or refuses the call.
@@ -213,7 +213,7 @@ pub fn forkchoice(engine: &mut Client, head: &Value) -> anyhow::Result<Value> {
     let zero = B256::ZERO;
     let state = json!({"headBlockHash": head, "safeBlockHash": zero, "finalizedBlockHash": zero});
     let mut answer = engine.call("engine_forkchoiceUpdatedV3", &json!([state, null]))?;
-    Ok(answer["payloadStatus"]["status"].take())
+    Ok(answer["payloadStatus"].take())
 }
 
 /// Returns a number that JSON-RPC gives as a hexadecimal quantity.

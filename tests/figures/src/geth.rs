@@ -85,10 +85,10 @@ impl GethData {
         geth.eval(&format!("admin.addPeer('{server}')"));
         let (mut engine, head) = (self.engine()?, json!(head));
         let begin = Instant::now();
-        wait("geth's download", || follows(&mut engine, &head))?;
+        wait("geth's download", DOWNLOAD_TIME_MAX, || follows(&mut engine, &head))?;
         let seconds = begin.elapsed().as_secs_f64();
         // Until then, geth reads accounts and slots from the tries, and serves no ranges.
-        wait("geth's check of the flat state", || {
+        wait("geth's check of the flat state", DOWNLOAD_TIME_MAX, || {
             let log = self.log()?;
             Ok(!log.contains("Started snapshot generation") || log.contains("Generated snapshot"))
         })?;
@@ -111,18 +111,26 @@ impl GethData {
 /// If it does not answer, or refuses the head.
 pub fn follows(engine: &mut Client, head: &Value) -> anyhow::Result<bool> {
     match forkchoice(engine, head) {
-        Ok(status) => Ok(status == "VALID"),
+        Ok(status) => Ok(status["status"] == "VALID"),
         // Its downloader is starting over, and says so for a moment.
         Err(error) if error.to_string().contains("beacon syncer reorging") => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-fn wait(what: &str, mut is_there: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+/// Waits until something is there.
+///
+/// # Errors
+/// Those of `is_there`; an error that says for what it waited too long.
+pub fn wait(
+    what: &str,
+    time_max: Duration,
+    mut is_there: impl FnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
     let begin = Instant::now();
     while !is_there()? {
-        ensure!(begin.elapsed() < DOWNLOAD_TIME_MAX, "waited {DOWNLOAD_TIME_MAX:?} for {what}");
-        sleep(Duration::from_millis(200));
+        ensure!(begin.elapsed() < time_max, "waited {time_max:.0?} for {what}");
+        sleep(Duration::from_millis(100));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::{
     client::{Client, forkchoice},
     corpus::{Corpus, ratio_of_medians},
     figure::{Figure, Limit, Report},
-    geth::{GethData, follows},
+    geth::{GethData, follows, wait},
     node::Node,
     sync::genesis_text,
 };
@@ -21,7 +21,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tandem_overlap::stats::Estimate;
 use tandem_testkit::geth::is_installed;
@@ -167,11 +167,5 @@ fn download(
     let mut engine = data.engine()?;
     follows(&mut engine, head)?;
     started.fetch_add(1, Relaxed);
-    let begin = Instant::now();
-    while !follows(&mut engine, head)? {
-        let passed = begin.elapsed();
-        ensure!(passed < SYNC_TIME_MAX, "no sync in {passed:.0?}");
-        thread::sleep(Duration::from_millis(100));
-    }
-    Ok(())
+    wait("geth's download", SYNC_TIME_MAX, || follows(&mut engine, head))
 }

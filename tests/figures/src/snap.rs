@@ -79,7 +79,8 @@ fn grow(engine: &mut Client) -> anyhow::Result<String> {
         engine.call("engine_newPayloadV4", &params)?;
         parent = payload["blockHash"].clone();
     }
-    ensure!(forkchoice(engine, &parent)? == "VALID", "the last block is not the head");
+    let status = forkchoice(engine, &parent)?;
+    ensure!(status["status"] == "VALID", "the last block is not the head: {status}");
     Ok(parent.as_str().context("no hash")?.to_owned())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Setting,
-    client::Client,
+    client::{Client, forkchoice},
     corpus::{Corpus, name_of, ratio_of_medians},
     figure::{Figure, Limit, Report},
     geth::GethData,
@@ -116,18 +116,14 @@ impl Served {
     /// Names the head until the node has it, as a consensus client does in each slot, but more
     /// often.
     fn follow(&self, engine: &mut Client) -> anyhow::Result<f64> {
-        let zero = format!("0x{}", "00".repeat(32));
-        let state = json!({
-            "headBlockHash": self.head, "safeBlockHash": zero, "finalizedBlockHash": zero,
-        });
+        let head = json!(self.head);
         let begin = Instant::now();
         loop {
-            let answer = engine.call("engine_forkchoiceUpdatedV3", &json!([state, null]))?;
-            let status = &answer["payloadStatus"]["status"];
-            if status == "VALID" {
+            let status = forkchoice(engine, &head)?;
+            if status["status"] == "VALID" {
                 return Ok(begin.elapsed().as_secs_f64());
             }
-            ensure!(status == "SYNCING", "{answer}");
+            ensure!(status["status"] == "SYNCING", "{status}");
             let passed = begin.elapsed();
             ensure!(passed < SYNC_TIME_MAX, "no sync in {passed:.0?}");
             sleep(Duration::from_millis(100));

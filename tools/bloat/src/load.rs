@@ -54,12 +54,8 @@ struct Recorded {
     plan: Plan,
     base: B256,
     /// Missing in what earlier versions made.
-    #[serde(default = "at_genesis", skip_serializing_if = "is_genesis")]
+    #[serde(default, skip_serializing_if = "is_genesis")]
     at: StateAt,
-}
-
-fn at_genesis() -> StateAt {
-    StateAt::Genesis
 }
 
 fn is_genesis(at: &StateAt) -> bool {

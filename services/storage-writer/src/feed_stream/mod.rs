@@ -171,12 +171,15 @@ impl Publisher {
                 return;
             }
             counter!(names::STREAM_FAILURES, "reason" => failure.reason()).increment(1);
-            let is_fenced = matches!(failure, Failure::Fenced { .. });
-            self.tell(failure.to_string(), is_fenced);
-            if let Failure::Fenced { own, .. } = failure {
+            let fenced_in = match failure {
+                Failure::Fenced { own, .. } => Some(own),
+                _ => None,
+            };
+            self.tell(failure.to_string(), fenced_in.is_some());
+            if let Some(term) = fenced_in {
                 gauge!(names::STREAM_FENCED).set(1.0);
                 error!(%failure, "this process publishes the feed no longer");
-                if self.term_after(own).await.is_none() {
+                if self.term_after(term).await.is_none() {
                     return;
                 }
                 gauge!(names::STREAM_FENCED).set(0.0);

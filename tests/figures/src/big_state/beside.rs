@@ -54,8 +54,7 @@ pub fn compare(work: &Work<'_>, mib: u64) -> anyhow::Result<Vec<Figure>> {
     let seconds = geth.download(&server.enode()?, below.head().context("no blocks")?)?;
     server.stop()?;
 
-    let stats = work.tandem.json(&["db", "stats", "--json"], &data)?;
-    let ours = stats["file_bytes"].as_f64().context("file_bytes")?;
+    let ours = work.tandem.file_bytes(&data)?;
     let theirs = folder_bytes(&geth.database())? as f64;
     let limits = [Group::with_memory(mib << 20)?, Group::with_memory(mib << 20)?];
     forget_pages(&data)?;

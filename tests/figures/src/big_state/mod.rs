@@ -170,8 +170,7 @@ impl<'s> Work<'s> {
         let (folder, file) = (self.folder.path(), self.folder.path().join("genesis.json"));
         let datadir = folder.join("beside-geth");
         self.tandem.state(&datadir, plan, Some(&file), &[])?;
-        let stats = self.tandem.json(&["db", "stats", "--json"], &datadir)?;
-        let ours = stats["file_bytes"].as_f64().context("file_bytes")?;
+        let ours = self.tandem.file_bytes(&datadir)?;
         geth::run(folder, "geth", "init", &[file.as_path()]);
         let theirs = folder_bytes(&folder.join("geth"))? as f64;
         let name = format!("bytes on the disk / geth's, {} slots", plan.slots);

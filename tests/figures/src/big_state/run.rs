@@ -44,6 +44,14 @@ impl Tandem {
         Ok(serde_json::from_slice(&self.answer(&mut command)?)?)
     }
 
+    /// Returns the bytes of all files of a database.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn file_bytes(&self, datadir: &Path) -> anyhow::Result<f64> {
+        self.json(&["db", "stats", "--json"], datadir)?["file_bytes"].as_f64().context("file_bytes")
+    }
+
     /// Makes a state, and its genesis file if a path is given, with further flags.
     ///
     /// # Errors
