@@ -16,12 +16,14 @@ mod liar;
 mod replay;
 mod table;
 mod through_six;
+mod through_snap;
 mod through_sync;
 mod through_wires;
 
 use std::{path::Path, time::Duration};
 use table::Table;
 use tandem_bus_tests::NatsServer;
+use tandem_chain::Fork;
 use tandem_testkit::geth::is_installed;
 use through_six::{Fault, Nats};
 use tokio::sync::{Mutex, MutexGuard};
@@ -100,6 +102,17 @@ async fn a_node_that_syncs_lives_through_its_own_death_and_that_of_peers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_downloads_a_state_lives_through_its_own_death_and_that_of_peers() {
+    if !is_installed() {
+        return;
+    }
+    let _alone = alone().await;
+    let mut table = Table::default();
+    let moves = through_snap::run(seed(), Fork::Amsterdam, 1, &mut table).await;
+    eprintln!("{moves} pivots were left\n{table}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_lies_makes_no_block_invalid() {
     let _alone = alone().await;
     let mut table = Table::default();
@@ -124,6 +137,22 @@ async fn all_faults_of_sync_at_least_twenty_times() {
     let rounds = number("TANDEM_ROUNDS", 20);
     through_sync::run(seed(), rounds.try_into().unwrap(), &mut table).await;
     eprintln!("{table}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes"]
+async fn all_faults_of_the_download_of_a_state_at_least_twenty_times() {
+    if !is_installed() {
+        return;
+    }
+    let _alone = alone().await;
+    let rounds = number("TANDEM_ROUNDS", 20).try_into().unwrap();
+    for fork in [Fork::Osaka, Fork::Amsterdam] {
+        let mut table = Table::default();
+        let moves = through_snap::run(seed(), fork, rounds, &mut table).await;
+        assert!(moves > 0, "no pivot was left for a newer one");
+        eprintln!("{fork:?}: {moves} pivots were left\n{table}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -95,6 +95,11 @@ impl Process {
         fs::read_to_string(&self.log).is_ok_and(|log| log.contains(text))
     }
 
+    /// Returns how many times the log has this text.
+    pub fn count_logged(&self, text: &str) -> usize {
+        fs::read_to_string(&self.log).unwrap_or_default().matches(text).count()
+    }
+
     /// Returns a new client of its Engine API.
     pub fn client(&self) -> Client {
         let secret = Secret::load(&self.secret).expect("the node made a secret");

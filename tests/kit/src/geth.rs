@@ -109,6 +109,8 @@ impl Geth {
     pub fn start_by(mut command: Command, folder: &Path, name: &str, args: &[&str]) -> Self {
         // A socket's path must be short.
         let ipc = folder.join(name).with_extension("ipc");
+        // A process that was killed has left it.
+        let _ = std::fs::remove_file(&ipc);
         let log = File::create(folder.join(name).with_extension("log")).unwrap();
         let process = command
             .args(["--datadir".as_ref(), folder.join(name).as_os_str()])

@@ -1,0 +1,240 @@
+//! Faults while a node downloads a state from two geth peers whose chain goes on: the node dies, a peer
+//! dies, connections are reset. The pivot moves on the way.
+
+use crate::{binary, table::Table};
+use alloy_primitives::B256;
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tandem_chain::Fork;
+use tandem_cluster_tests::{
+    Builder, Built, Client, Contents, Forks, Process, decode_status, driver::geth_engine, send_head,
+};
+use tandem_testkit::{
+    geth::{Geth, run as run_geth},
+    network::{Network, Proxy},
+};
+use tempfile::TempDir;
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::sleep};
+
+/// Blocks that the peers have when a node begins.
+const BLOCKS_BEFORE: usize = 80;
+/// Blocks that the peers get while a node downloads. geth has the states of the last 128, so every pivot
+/// is gone at their end.
+const BLOCKS_MEANWHILE: usize = 240;
+/// Pause before each of them.
+const GAP: Duration = Duration::from_millis(8);
+/// Time that the network adds in each direction, so that a download of this small state takes a second.
+const DELAY: Duration = Duration::from_millis(60);
+/// Longest time from a fault to the next one.
+const FAULT_PAUSE_MAX: Duration = Duration::from_millis(700);
+/// Longest time until a node has the head.
+const RECOVERY_MAX: Duration = Duration::from_secs(120);
+
+/// File with the genesis.
+const GENESIS: &str = "genesis.json";
+/// Settings with which so few blocks are enough for a download.
+const CONFIG: &str = "[peer_sessions]\nredial_secs = 1\ndial_ms = 500\n\
+                      [sync]\nsnap_blocks_min = 32\npivot_depth = 16\n";
+
+/// A fault to inject.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    KillNode,
+    KillPeer(usize),
+    Reset,
+}
+
+impl Fault {
+    fn name(self) -> &'static str {
+        match self {
+            Self::KillNode => "a node that downloads a state killed",
+            Self::KillPeer(_) => "its peer killed",
+            Self::Reset => "its connections to peers reset",
+        }
+    }
+}
+
+/// A block as the Engine API takes it.
+struct Sent {
+    hash: B256,
+    state_root: B256,
+    method: &'static str,
+    params: Value,
+}
+
+impl Sent {
+    fn new(built: &Built) -> Self {
+        let (method, params) = built.new_payload();
+        Self { hash: built.hash, state_root: built.header.state_root, method, params }
+    }
+}
+
+/// A geth behind a slow network, which follows a chain.
+struct Peer {
+    geth: Geth,
+    name: &'static str,
+    port: String,
+    proxy: Proxy,
+    url: String,
+    /// Sends the blocks to it.
+    follows: JoinHandle<()>,
+}
+
+impl Peer {
+    async fn start(
+        folder: &Path,
+        name: &'static str,
+        chain: &Arc<[Sent]>,
+        height: &watch::Receiver<usize>,
+    ) -> Self {
+        let geth = serve(folder, name, "0");
+        let enode = geth.enode();
+        let (id, address) = enode.split_once('@').unwrap();
+        let port = address.rsplit(':').next().unwrap().to_owned();
+        let target = format!("127.0.0.1:{port}").parse().unwrap();
+        let proxy = Proxy::start(target, &Handle::current());
+        proxy.set(Network::Slow(DELAY));
+        let url = format!("{id}@{}", proxy.address);
+        let engine = geth_engine(folder, name).await;
+        let follows = tokio::spawn(follow(engine, chain.clone(), height.clone()));
+        Self { geth, name, port, proxy, url, follows }
+    }
+
+    /// Kills geth, and starts it again without its blocks, which it gets once more. (With those that are left after a
+    /// SIGKILL, but without their states, geth 1.17.8 would itself download a state.)
+    async fn kill(&mut self, folder: &Path, chain: &Arc<[Sent]>, height: &watch::Receiver<usize>) {
+        self.follows.abort();
+        self.geth.kill();
+        fs::remove_dir_all(folder.join(self.name).join("geth/chaindata")).unwrap();
+        run_geth(folder, self.name, "init", &[&folder.join(GENESIS)]);
+        self.geth = serve(folder, self.name, &self.port);
+        let engine = geth_engine(folder, self.name).await;
+        self.follows = tokio::spawn(follow(engine, chain.clone(), height.clone()));
+    }
+}
+
+fn serve(folder: &Path, name: &str, port: &str) -> Geth {
+    Geth::start(folder, name, &["--port", port, "--syncmode", "full", "--cache", "64"])
+}
+
+/// Sends a geth the blocks up to a height that rises.
+async fn follow(mut engine: Client, chain: Arc<[Sent]>, mut height: watch::Receiver<usize>) {
+    let mut done = 0;
+    loop {
+        while done < *height.borrow_and_update() {
+            let block = &chain[done];
+            let status = engine.call(block.method, block.params.clone()).await.unwrap();
+            assert_eq!(decode_status(status).verdict(), ("VALID", Some(block.hash)));
+            send_head(&mut engine, block.hash).await.unwrap();
+            done += 1;
+        }
+        if height.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Lets a new node download the state in each round, with each fault on the way. Returns how many pivots
+/// were left for a newer one, as far as the logs of nodes that were not killed say.
+pub async fn run(seed: u64, fork: Fork, rounds: usize, table: &mut Table) -> usize {
+    eprintln!("seed {seed}, through the download of a state on the rules of {fork:?}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut builder = Builder::new(Forks::at_genesis(fork));
+    let mut tip = builder.genesis();
+    let mut chain = Vec::new();
+    for index in 0..BLOCKS_BEFORE + rounds * BLOCKS_MEANWHILE {
+        let built = builder.build(tip, seed.wrapping_add(index as u64), Contents::Random(6));
+        tip = built.hash;
+        builder.forget_all_but_ancestors(tip);
+        chain.push(Sent::new(&built));
+    }
+    let chain: Arc<[Sent]> = chain.into();
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let (genesis, config) = (folder.join(GENESIS), folder.join("tandem.toml"));
+    fs::write(&genesis, builder.genesis_json()).unwrap();
+    fs::write(&config, CONFIG).unwrap();
+    let (raise, height) = watch::channel(BLOCKS_BEFORE);
+    let mut peers = Vec::new();
+    for name in ["geth-0", "geth-1"] {
+        run_geth(folder, name, "init", &[&genesis]);
+        peers.push(Peer::start(folder, name, &chain, &height).await);
+    }
+    let urls = peers.iter().map(|peer| &*peer.url).collect::<Vec<_>>().join(",");
+    let args = ["--sessions.addr", "127.0.0.1", "--sessions.port", "0", "--sessions.peers", &urls];
+    let args = [&args[..], &["--config", config.to_str().unwrap()]].concat();
+    let mut moves = 0;
+    for round in 1..=rounds {
+        let _ = fs::remove_dir_all(folder.join("data"));
+        let start = || Process::start_with(binary(), folder, &genesis, &args);
+        let mut node = start().await;
+        let mut faults =
+            [Fault::KillNode, Fault::KillPeer(rng.random_range(0..peers.len())), Fault::Reset];
+        faults.shuffle(&mut rng);
+        let last = BLOCKS_BEFORE + round * BLOCKS_MEANWHILE;
+        let mut times = Vec::new();
+        let mut next = Instant::now() + rng.random_range(Duration::ZERO..FAULT_PAUSE_MAX);
+        let mut faults = faults.into_iter();
+        while *height.borrow() < last || faults.len() > 0 {
+            if *height.borrow() < last {
+                raise.send_modify(|height| *height += 1);
+            }
+            node.choose(chain[*height.borrow() - 1].hash).await;
+            sleep(GAP).await;
+            if Instant::now() < next {
+                continue;
+            }
+            let Some(fault) = faults.next() else { continue };
+            times.push((fault, Instant::now()));
+            match fault {
+                Fault::KillNode => {
+                    moves += pivots_left(&node);
+                    node.kill();
+                    node = start().await;
+                }
+                Fault::KillPeer(index) => peers[index].kill(folder, &chain, &height).await,
+                Fault::Reset => peers.iter().for_each(|peer| {
+                    peer.proxy.reset();
+                }),
+            }
+            next = Instant::now() + rng.random_range(Duration::ZERO..FAULT_PAUSE_MAX);
+        }
+        let head = &chain[last - 1];
+        reach(&node, head).await;
+        let end = Instant::now();
+        for (fault, begin) in times {
+            table.add(fault.name(), end - begin);
+        }
+        moves += pivots_left(&node);
+        let latest = json!(["latest", false]);
+        let latest = node.client().call("eth_getBlockByNumber", latest).await.unwrap();
+        assert_eq!(latest["stateRoot"], json!(head.state_root), "seed {seed}");
+        node.kill();
+        let (status, text) = Process::verify(binary(), folder);
+        assert!(status.success(), "{status}, seed {seed}\n{text}");
+    }
+    for peer in peers {
+        assert!(!peer.follows.is_finished(), "{} no longer follows, seed {seed}", peer.name);
+        peer.follows.abort();
+    }
+    moves
+}
+
+/// Returns how many pivots a node has left for a newer one since it started.
+fn pivots_left(node: &Process) -> usize {
+    node.count_logged("state is downloaded pivot=").saturating_sub(1)
+}
+
+async fn reach(node: &Process, head: &Sent) {
+    let begin = Instant::now();
+    while !node.choose(head.hash).await {
+        assert!(begin.elapsed() < RECOVERY_MAX, "no state of {}\n{}", head.hash, node.log());
+        sleep(Duration::from_millis(20)).await;
+    }
+}
