@@ -4,7 +4,7 @@
 use crate::{
     Setting,
     client::{Client, forkchoice},
-    corpus::{Corpus, ratio_of_medians},
+    corpus::{Corpus, in_turn, ratio},
     figure::{Figure, Limit, Report},
     geth::{GethData, follows, wait},
     node::Node,
@@ -32,6 +32,8 @@ const RATIO_MAX: f64 = 1.15;
 const CORPUS: &str = "mixed-30m";
 /// Number of geths that download.
 const GETHS: usize = 4;
+/// Number of replays with downloads, and without, of a full run.
+const ROUNDS: usize = 5;
 /// Pause before each block.
 const GAP: Duration = Duration::from_millis(100);
 /// Fewest blocks that must have been executed meanwhile.
@@ -52,24 +54,27 @@ fn compare(setting: &Setting, name: &str) -> anyhow::Result<Vec<Figure>> {
     let folder = tempfile::Builder::new().prefix("tandem-figures-").tempdir()?;
     let genesis = folder.path().join("genesis.json");
     fs::write(&genesis, genesis_text(&corpus.genesis)?)?;
-    let ours = ratio(setting, || Server::tandem(setting, &genesis), &corpus, &genesis)?;
-    let theirs = ratio(setting, || Server::geth(&genesis), &corpus, &genesis)?;
+    let ours = compared(setting, || Server::tandem(setting, &genesis), &corpus, &genesis)?;
+    let theirs = compared(setting, || Server::geth(&genesis), &corpus, &genesis)?;
     let note = format!("geth that serves the same: {:.2}", theirs.median);
     Ok(vec![Figure::estimate(name, ours, Limit::AtMost(RATIO_MAX)).note(note)])
 }
 
 /// Returns the time of newPayload with geths that download, as a ratio to the time without.
-fn ratio(
+fn compared(
     setting: &Setting,
     start: impl Fn() -> anyhow::Result<Server>,
     corpus: &Corpus,
     genesis: &Path,
 ) -> anyhow::Result<Estimate> {
-    let without = start()?.times(corpus, None)?;
-    let with = start()?.times(corpus, Some(genesis))?;
-    let got = with.len();
+    let rounds = if setting.quick { 1 } else { ROUNDS };
+    let (with, mut without) =
+        in_turn(rounds, || start()?.times(corpus, Some(genesis)), || start()?.times(corpus, None))?;
+    let got = with.iter().map(Vec::len).min().unwrap_or(0);
     ensure!(got >= BLOCKS_MIN, "the downloads ended after {got} blocks; expected {BLOCKS_MIN}");
-    ratio_of_medians(&with, &without[..got], setting.seed)
+    // Every round executed these meanwhile.
+    without.iter_mut().for_each(|times| times.truncate(got));
+    ratio(&with, &without, setting.seed)
 }
 
 /// A node under measurement.
