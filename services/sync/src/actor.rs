@@ -254,8 +254,11 @@ impl Actor {
 
     /// Begins to prepare blocks, unless kept ones have to be executed first.
     fn prepare(&mut self) {
-        if let Some((first, _)) = self.held.front() {
-            let work = self.snap.decide(*first, self.sink.head());
+        if let Some(&(first, _)) = self.held.front() {
+            let work = self.snap.decide(first, self.sink.head());
+            self.snap_work(work);
+            self.snap.note_first(first);
+            let work = self.snap.finish(&self.sink);
             self.snap_work(work);
         }
         while self.kept < KEPT_MAX

@@ -45,6 +45,9 @@ pub struct SnapRun {
     recent: BTreeMap<BlockNumber, ChainHeader>,
     progress: Option<Arc<Progress>>,
     is_decided: bool,
+    /// Whether storage-writer takes a state in since before a restart, which came before anything was noted of it. Blocks
+    /// may be stored already, so none can be executed.
+    lacks_pivot: bool,
     /// Whether storage-writer takes the state in.
     is_begun: bool,
     has_state: bool,
@@ -66,6 +69,7 @@ impl SnapRun {
             recent: BTreeMap::new(),
             progress: None,
             is_decided: false,
+            lacks_pivot: false,
             is_begun: false,
             has_state: false,
             is_finishing: false,
@@ -91,7 +95,11 @@ impl SnapRun {
                 }
             }
         };
-        let progress = Progress::read(&noted)?;
+        let Some(progress) = Progress::read(&noted) else {
+            info!("download goes on, with a pivot that is yet to be chosen");
+            self.lacks_pivot = true;
+            return None;
+        };
         (self.is_decided, self.is_begun) = (true, true);
         info!(pivot = %progress.pivot(), permille = progress.shown().permille, "download goes on");
         self.progress = Some(Arc::new(progress));
@@ -131,7 +139,7 @@ impl SnapRun {
 
     /// Returns whether blocks up to the pivot have to wait before they can be stored.
     pub fn is_beginning(&self) -> bool {
-        self.progress.is_some() && !self.is_begun
+        self.lacks_pivot || (self.progress.is_some() && !self.is_begun)
     }
 
     /// Returns the block whose state is downloaded, while a download is under way.
@@ -144,20 +152,31 @@ impl SnapRun {
         self.progress.as_ref().map(|progress| progress.shown())
     }
 
+    /// Notes that all blocks below this one are there. After a restart that may be the pivot, too.
+    pub fn note_first(&mut self, first: BlockId) {
+        let is_above = |pivot: &BlockId| first.number > pivot.number;
+        if self.stored.is_none() {
+            self.stored = self.pivot().filter(is_above);
+        }
+    }
+
     /// Decides, once the first block is there, whether to download a state. Returns the work.
     pub fn decide(&mut self, first: BlockId, head: BlockId) -> Option<Pending<Step>> {
-        if self.is_decided || self.around.is_none() || self.config.mode == Mode::Full {
+        if self.is_decided || self.around.is_none() {
             return None;
         }
-        self.is_decided = true;
         let highest = self.recent.last_key_value().map_or(0, |(number, _)| *number);
-        let is_worth_it = head.number == 0
+        let is_worth_it = self.config.mode != Mode::Full
+            && head.number == 0
             && first.number == 1
-            && highest >= self.config.snap_blocks_min.max(self.config.pivot_depth + 1)
-            && !self.peers.borrow().is_empty();
-        if !is_worth_it || !self.choose_pivot() {
+            && highest >= self.config.snap_blocks_min.max(self.config.pivot_depth + 1);
+        let has_peers = !self.peers.borrow().is_empty();
+        let is_possible = (is_worth_it || self.lacks_pivot) && has_peers && self.choose_pivot();
+        self.is_decided = is_possible || !self.lacks_pivot;
+        if !is_possible {
             return None;
         }
+        self.lacks_pivot = false;
         self.begin()
     }
 

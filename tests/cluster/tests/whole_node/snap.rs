@@ -10,6 +10,10 @@ use std::{
 use tandem_chain::{Block, Fork};
 use tandem_cluster::Config;
 use tandem_cluster_tests::{Builder, Built, Contents, Forks, Node};
+use tandem_proto::{
+    snap::DownloadedBlock,
+    storage::{BlockRecord, BlockRef},
+};
 use tandem_testkit::geth::{Geth, import, is_installed, run};
 use tokio::time::sleep;
 
@@ -118,23 +122,63 @@ async fn a_node_downloads_the_state_from_geth() {
     node.stop_and_verify().await;
 }
 
-/// A restart before the state is whole: the node starts without one, and downloads it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_without_a_whole_state_starts_and_downloads_it() {
+/// Begins a download at a node, stores the first blocks of a chain there, which `from` has, and restarts the node.
+async fn begin_download(from: &Node, node: Node, blocks: &[Built], progress: &[u8]) -> Node {
+    let downloads = node.downloads();
+    downloads.begin_download().unwrap();
+    if !progress.is_empty() {
+        downloads.put_state(&[], progress).unwrap();
+    }
+    for built in blocks {
+        let record = from.storage().block(BlockRef::Hash(built.hash)).unwrap().unwrap();
+        let BlockRecord { id, header, body, receipts } = record;
+        downloads.put_blocks(&[DownloadedBlock { id, header, body, receipts }]).unwrap();
+    }
+    // It keeps the database open.
+    drop(downloads);
+    node.restart().await
+}
+
+/// A restart before the state is whole: the node starts without one, and downloads it. `stored` is how many blocks
+/// are there, `pivot` the one that was noted.
+async fn assert_goes_on(stored: usize, pivot: Option<usize>) {
     let (builder, blocks) = chain(60);
     let mut a = Node::start_with(builder.genesis_json(), config(Vec::new())).await;
     for built in &blocks {
         a.extend(built).await;
     }
+    let progress = pivot.map_or(Vec::new(), |pivot| {
+        let header = &blocks[pivot - 1].header;
+        let first = |part: u8| B256::right_padding_from(&[part << 4]);
+        let next: Vec<_> = (0..16).map(first).collect();
+        let record = json!({
+            "number": pivot, "hash": blocks[pivot - 1].hash, "root": header.state_root, "next": next,
+        });
+        record.to_string().into_bytes()
+    });
     let b = Node::start_with(builder.genesis_json(), config(vec![enode(&a)])).await;
-    b.downloads().begin_download().unwrap();
-    let mut b = b.restart().await;
+    let mut b = begin_download(&a, b, &blocks[..stored], &progress).await;
     let refused = b.http.call("eth_getBalance", json!([Address::ZERO, "latest"])).await;
     assert!(refused.unwrap_err().message.contains("being downloaded"));
     reach(&mut b, &blocks).await;
     assert_downloaded(&mut b, &blocks).await;
     b.stop_and_verify().await;
     a.stop_and_verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_a_whole_state_starts_and_downloads_it() {
+    assert_goes_on(0, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_download_without_a_pivot_goes_on_with_the_blocks_that_are_stored() {
+    assert_goes_on(7, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_download_goes_on_whose_blocks_are_all_stored() {
+    assert_goes_on(52, Some(52)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
