@@ -140,21 +140,15 @@ async fn follow(mut engine: Client, chain: Arc<[Sent]>, mut height: watch::Recei
     }
 }
 
-/// Lets a new node download the state in each round, with each fault on the way. Returns how many pivots
-/// were left for a newer one, as far as the logs of nodes that were not killed say.
-pub async fn run(seed: u64, fork: Fork, rounds: usize, table: &mut Table) -> usize {
+/// Lets a node download a state, with each fault on the way. Returns how many pivots were left for a newer one,
+/// as far as the logs of nodes say.
+pub async fn run(seed: u64, fork: Fork, table: &mut Table) -> usize {
     eprintln!("seed {seed}, through the download of a state on the rules of {fork:?}");
     let mut rng = StdRng::seed_from_u64(seed);
     let mut builder = Builder::new(Forks::at_genesis(fork));
-    let mut tip = builder.genesis();
-    let mut chain = Vec::new();
-    for index in 0..BLOCKS_BEFORE + rounds * BLOCKS_MEANWHILE {
-        let built = builder.build(tip, seed.wrapping_add(index as u64), Contents::Random(6));
-        tip = built.hash;
-        builder.forget_all_but_ancestors(tip);
-        chain.push(Sent::new(&built));
-    }
-    let chain: Arc<[Sent]> = chain.into();
+    let blocks = BLOCKS_BEFORE + BLOCKS_MEANWHILE;
+    let chain = builder.chain(builder.genesis(), seed, blocks, Contents::Random(6));
+    let chain: Arc<[Sent]> = chain.iter().map(Sent::new).collect();
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let (genesis, config) = (folder.join(GENESIS), folder.join("tandem.toml"));
@@ -169,56 +163,54 @@ pub async fn run(seed: u64, fork: Fork, rounds: usize, table: &mut Table) -> usi
     let urls = peers.iter().map(|peer| &*peer.url).collect::<Vec<_>>().join(",");
     let args = ["--sessions.addr", "127.0.0.1", "--sessions.port", "0", "--sessions.peers", &urls];
     let args = [&args[..], &["--config", config.to_str().unwrap()]].concat();
+    let start = || Process::start_with(binary(), folder, &genesis, &args);
+    let mut node = start().await;
     let mut moves = 0;
-    for round in 1..=rounds {
-        let _ = fs::remove_dir_all(folder.join("data"));
-        let start = || Process::start_with(binary(), folder, &genesis, &args);
-        let mut node = start().await;
-        let mut faults =
-            [Fault::KillNode, Fault::KillPeer(rng.random_range(0..peers.len())), Fault::Reset];
-        faults.shuffle(&mut rng);
-        let last = BLOCKS_BEFORE + round * BLOCKS_MEANWHILE;
-        let mut times = Vec::new();
-        let mut next = Instant::now() + rng.random_range(Duration::ZERO..FAULT_PAUSE_MAX);
-        let mut faults = faults.into_iter();
-        while *height.borrow() < last || faults.len() > 0 {
-            if *height.borrow() < last {
-                raise.send_modify(|height| *height += 1);
-            }
-            node.choose(chain[*height.borrow() - 1].hash).await;
-            sleep(GAP).await;
-            if Instant::now() < next {
-                continue;
-            }
-            let Some(fault) = faults.next() else { continue };
-            times.push((fault, Instant::now()));
-            match fault {
-                Fault::KillNode => {
-                    moves += pivots_left(&node);
-                    node.kill();
-                    node = start().await;
-                }
-                Fault::KillPeer(index) => peers[index].kill(folder, &chain, &height).await,
-                Fault::Reset => peers.iter().for_each(|peer| {
-                    peer.proxy.reset();
-                }),
-            }
-            next = Instant::now() + rng.random_range(Duration::ZERO..FAULT_PAUSE_MAX);
+    let mut faults =
+        [Fault::KillNode, Fault::KillPeer(rng.random_range(0..peers.len())), Fault::Reset];
+    faults.shuffle(&mut rng);
+    let mut faults = faults.into_iter();
+    let mut times = Vec::new();
+    let mut next = Instant::now() + rng.random_range(Duration::ZERO..FAULT_PAUSE_MAX);
+    while *height.borrow() < blocks || faults.len() > 0 {
+        if *height.borrow() < blocks {
+            raise.send_modify(|height| *height += 1);
         }
-        let head = &chain[last - 1];
-        reach(&node, head).await;
-        let end = Instant::now();
-        for (fault, begin) in times {
-            table.add(fault.name(), end - begin);
+        node.choose(chain[*height.borrow() - 1].hash).await;
+        sleep(GAP).await;
+        if Instant::now() < next {
+            continue;
         }
-        moves += pivots_left(&node);
-        let latest = json!(["latest", false]);
-        let latest = node.client().call("eth_getBlockByNumber", latest).await.unwrap();
-        assert_eq!(latest["stateRoot"], json!(head.state_root), "seed {seed}");
-        node.kill();
-        let (status, text) = Process::verify(binary(), folder);
-        assert!(status.success(), "{status}, seed {seed}\n{text}");
+        let Some(fault) = faults.next() else { continue };
+        times.push((fault, Instant::now()));
+        match fault {
+            Fault::KillNode => {
+                moves += pivots_left(&node);
+                node.kill();
+                node = start().await;
+            }
+            Fault::KillPeer(index) => peers[index].kill(folder, &chain, &height).await,
+            Fault::Reset => peers.iter().for_each(|peer| {
+                peer.proxy.reset();
+            }),
+        }
+        next = Instant::now() + rng.random_range(Duration::ZERO..FAULT_PAUSE_MAX);
     }
+    let head = &chain[blocks - 1];
+    reach(&node, head).await;
+    let end = Instant::now();
+    for (fault, begin) in times {
+        table.add(fault.name(), end - begin);
+    }
+    moves += pivots_left(&node);
+    let latest = json!(["latest", false]);
+    let latest = node.client().call("eth_getBlockByNumber", latest).await.unwrap();
+    assert_eq!(latest["stateRoot"], json!(head.state_root), "seed {seed}");
+    let reports = node.logged("misconduct=");
+    assert!(reports.is_empty(), "honest peers were reported, seed {seed}: {reports:#?}");
+    node.kill();
+    let (status, text) = Process::verify(binary(), folder);
+    assert!(status.success(), "{status}, seed {seed}\n{text}");
     for peer in peers {
         assert!(!peer.follows.is_finished(), "{} no longer follows, seed {seed}", peer.name);
         peer.follows.abort();
@@ -228,7 +220,7 @@ pub async fn run(seed: u64, fork: Fork, rounds: usize, table: &mut Table) -> usi
 
 /// Returns how many pivots a node has left for a newer one since it started.
 fn pivots_left(node: &Process) -> usize {
-    node.count_logged("state is downloaded pivot=").saturating_sub(1)
+    node.logged("state is downloaded pivot=").len().saturating_sub(1)
 }
 
 async fn reach(node: &Process, head: &Sent) {

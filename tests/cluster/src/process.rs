@@ -95,9 +95,10 @@ impl Process {
         fs::read_to_string(&self.log).is_ok_and(|log| log.contains(text))
     }
 
-    /// Returns how many times the log has this text.
-    pub fn count_logged(&self, text: &str) -> usize {
-        fs::read_to_string(&self.log).unwrap_or_default().matches(text).count()
+    /// Returns the lines of the log with this text.
+    pub fn logged(&self, text: &str) -> Vec<String> {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
     }
 
     /// Returns a new client of its Engine API.

@@ -46,6 +46,8 @@ struct Uses {
     resting: HashMap<PeerId, Instant>,
     /// Peers that do not have what was asked for.
     without: HashSet<PeerId>,
+    /// Peers of which one answer was wrong, and when it came.
+    doubted: HashMap<PeerId, Instant>,
 }
 
 impl Asker {
@@ -121,19 +123,16 @@ impl Asker {
                 Err(None) => "gone",
             };
             counter!(names::REQUESTS, "kind" => kind, "outcome" => word).increment(1);
-            if let Err(fault) = outcome {
-                self.avoid(peer, fault);
-            }
             match outcome {
                 Ok(checked) => return Ok(checked),
-                Err(Some(Fault::Lie)) => {
+                Err(fault) if !self.avoid(peer, fault, asked) => {}
+                Err(_) => {
                     info!(%peer, kind, misconduct = "invalid", "peer reported");
                     counter!(names::REPORTS, "misconduct" => "invalid").increment(1);
                     if let Err(error) = self.sessions.report(peer, Misconduct::Invalid).await {
                         debug!(%error, "peer not reported");
                     }
                 }
-                Err(_) => {}
             }
         }
     }
@@ -174,15 +173,25 @@ impl Asker {
         self.ended.notify_waiters();
     }
 
-    /// Asks a peer no more, or, without a fault of its own, not for a while.
-    fn avoid(&self, peer: PeerId, fault: Option<Fault>) {
+    /// Asks a peer no more, or, without a fault of its own, not for a while. `asked` is when it was asked. Returns whether
+    /// it lies.
+    ///
+    /// One wrong answer is no lie yet: geth (1.17.8) breaks a range off, or sends its last account without a value, if the
+    /// state becomes too old for it meanwhile. The next answer is empty then.
+    fn avoid(&self, peer: PeerId, fault: Option<Fault>, asked: Instant) -> bool {
         let mut uses = self.uses();
         match fault {
-            Some(Fault::Absent | Fault::Lie) => {
+            Some(Fault::Lie) if uses.doubted.get(&peer).is_none_or(|doubted| asked < *doubted) => {
+                uses.doubted.entry(peer).or_insert_with(Instant::now);
+                false
+            }
+            Some(fault) => {
                 uses.without.insert(peer);
+                fault == Fault::Lie
             }
             None => {
                 uses.resting.insert(peer, Instant::now() + REST);
+                false
             }
         }
     }

@@ -15,7 +15,7 @@ use std::{
     future::ready,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -158,6 +158,8 @@ enum Peer {
     CutsProof,
     Swaps,
     OtherKind,
+    /// Sends one range without its leaves, and is honest from then on.
+    BreaksOffOnce,
 }
 
 const LIARS: [Peer; 6] =
@@ -176,6 +178,7 @@ struct Peers {
     /// Access lists by block.
     lists: Mutex<HashMap<B256, Bytes>>,
     reported: Mutex<BTreeSet<PeerId>>,
+    has_broken_off: AtomicBool,
 }
 
 fn id(at: usize) -> PeerId {
@@ -193,6 +196,7 @@ impl Peers {
             repairs: AtomicU64::new(0),
             lists: Mutex::default(),
             reported: Mutex::default(),
+            has_broken_off: AtomicBool::new(false),
         })
     }
 
@@ -222,7 +226,14 @@ impl Peers {
         let sources = self.sources.lock().unwrap();
         let items = sources.iter().map(|source| source.state_items(&request).unwrap());
         let none = StateItems::none(&request);
-        let items = items.into_iter().find(|items| *items != none).unwrap_or(none);
+        let mut items = items.into_iter().find(|items| *items != none).unwrap_or(none);
+        if let StateItems::Accounts { leaves, .. } = &mut items
+            && kind == Peer::BreaksOffOnce
+            && !leaves.is_empty()
+            && !self.has_broken_off.swap(true, Relaxed)
+        {
+            leaves.clear();
+        }
         Ok(Fetched::State(lie(kind, items, &mut random)))
     }
 }
@@ -234,7 +245,7 @@ impl Peers {
         let mut found: Vec<_> =
             hashes.iter().map(|hash| lists.get(hash).cloned()).take(3).collect();
         match self.kinds[usize::from(peer[0]) - 1] {
-            Peer::Honest => Ok(Fetched::AccessLists(found)),
+            Peer::Honest | Peer::BreaksOffOnce => Ok(Fetched::AccessLists(found)),
             Peer::Silent => Err(Error::Timeout),
             Peer::Empty => Ok(Fetched::AccessLists(Vec::new())),
             // The session has an earlier version of eth.
@@ -262,7 +273,7 @@ fn lie(kind: Peer, mut items: StateItems, random: &mut Random) -> StateItems {
     };
     let at = random.below(leaves.len().max(1) as u64) as usize;
     match kind {
-        Peer::Honest | Peer::Empty | Peer::Silent => {}
+        Peer::Honest | Peer::Empty | Peer::Silent | Peer::BreaksOffOnce => {}
         Peer::LeavesOut if at + 1 < leaves.len() => drop(leaves.remove(at)),
         Peer::Changes if !leaves.is_empty() => {
             let mut value = leaves[at].value.to_vec();
@@ -327,6 +338,21 @@ fn finish(target: &StorageWriter, block: DownloadedBlock, world: &World) {
     assert_eq!((report.first_difference, report.base), (None, id));
     let slots: usize = world.0.values().map(|(_, slots)| slots.len()).sum();
     assert_eq!((report.accounts, report.slots), (world.0.len() as u64, slots as u64));
+}
+
+/// geth does so while a state becomes too old for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_breaks_off_one_range_is_asked_again() {
+    let random = &mut Random(9);
+    let world = state(random);
+    let (block, source) = source(&world, random);
+    let peers = Peers::new(vec![Peer::BreaksOffOnce], &source, 9);
+    let target = storage_writer();
+    target.begin_download().unwrap();
+    let progress = Arc::new(Progress::begin(block.id, world.root()));
+    assert_eq!(run(&peers, &target, &progress).await, Ended::Done);
+    assert!(peers.has_broken_off.load(Relaxed) && peers.reported.lock().unwrap().is_empty());
+    finish(&target, block, &world);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
