@@ -1,5 +1,6 @@
 //! Disks with few reads a second, which are files on this machine's own disk (loop(4)).
 
+use super::limit::numbers;
 use anyhow::{Context as _, ensure};
 use std::{
     ffi::OsStr,
@@ -49,10 +50,7 @@ impl Disk {
     /// # Errors
     /// If the device is gone.
     pub fn numbers(&self) -> anyhow::Result<String> {
-        let device = fs::metadata(&self.device)?.rdev();
-        // makedev(3): the low bits of the minor number stand below those of the major number.
-        let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
-        Ok(format!("{major}:{minor}"))
+        Ok(numbers(fs::metadata(&self.device)?.rdev()))
     }
 }
 

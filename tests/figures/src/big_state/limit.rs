@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use std::{
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Command, id},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
@@ -17,11 +18,12 @@ const VERSIONS: [(&str, &str, &str, &str); 2] = [
 /// Groups that this process has made.
 static GROUPS: AtomicU32 = AtomicU32::new(0);
 
-/// A control group with a limit, which is gone with this value.
+/// Control groups of one node with its limits, which are gone with this value. Version 1 has one for each kind of
+/// limit.
 pub struct Group {
-    folder: PathBuf,
+    folders: Vec<PathBuf>,
     /// File with the most memory that was used, if memory is limited.
-    peak: Option<&'static str>,
+    peak: Option<PathBuf>,
 }
 
 impl Group {
@@ -31,9 +33,10 @@ impl Group {
     /// If this machine does not let us: it takes root, and the memory controller.
     pub fn with_memory(bytes: u64) -> anyhow::Result<Self> {
         let (root, limit, peak, _) = Self::version().context("no memory controller of cgroups")?;
-        let group = Self::make(root, Some(peak))?;
-        fs::write(group.folder.join(limit), bytes.to_string()).context("set the memory limit")?;
-        Ok(group)
+        let folder = make(root)?;
+        fs::write(folder.join(limit), bytes.to_string()).context("set the memory limit")?;
+        let peak = Some(folder.join(peak));
+        Ok(Self { folders: vec![folder], peak })
     }
 
     /// Makes a group whose processes read each of these devices, such as `7:0`, so many times a second.
@@ -41,25 +44,30 @@ impl Group {
     /// # Errors
     /// As for [`Self::with_memory`], with the controller of block devices.
     pub fn with_reads(devices: &[String], reads: u64) -> anyhow::Result<Self> {
+        Self { folders: Vec::new(), peak: None }.and_reads(devices, reads)
+    }
+
+    /// Adds a limit of reads, as for [`Self::with_reads`].
+    ///
+    /// # Errors
+    /// Those of [`Self::with_reads`].
+    pub fn and_reads(mut self, devices: &[String], reads: u64) -> anyhow::Result<Self> {
         let first = Path::new("/sys/fs/cgroup/blkio");
         let is_first = first.join("blkio.throttle.read_iops_device").is_file();
-        let root = if is_first { first } else { Path::new("/sys/fs/cgroup") };
-        let group = Self::make(root, None)?;
+        if is_first {
+            self.folders.push(make(first)?);
+        } else if self.folders.is_empty() {
+            self.folders.push(make("/sys/fs/cgroup")?);
+        }
+        let folder = self.folders.last().context("no group")?;
         for device in devices {
             let (file, line) = match is_first {
                 true => ("blkio.throttle.read_iops_device", format!("{device} {reads}")),
                 false => ("io.max", format!("{device} riops={reads}")),
             };
-            fs::write(group.folder.join(file), line).context("set the limit of reads")?;
+            fs::write(folder.join(file), line).context("set the limit of reads")?;
         }
-        Ok(group)
-    }
-
-    fn make(root: impl AsRef<Path>, peak: Option<&'static str>) -> anyhow::Result<Self> {
-        let number = GROUPS.fetch_add(1, Relaxed);
-        let folder = root.as_ref().join(format!("tandem-figures-{}-{number}", id()));
-        fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
-        Ok(Self { folder, peak })
+        Ok(self)
     }
 
     fn version() -> Option<(&'static str, &'static str, &'static str, &'static str)> {
@@ -79,8 +87,9 @@ impl Group {
     /// Returns a command that starts a program in the group.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
-        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]);
-        command.arg(self.folder.join("cgroup.procs")).arg(program);
+        let script = "while [ -d \"$1\" ]; do echo $$ > \"$1/cgroup.procs\" || exit 1; shift; done; \
+                      exec \"$@\"";
+        command.args(["-c", script, "sh"]).args(&self.folders).arg(program);
         command
     }
 
@@ -89,15 +98,44 @@ impl Group {
     /// # Errors
     /// If the group does not say.
     pub fn peak_bytes(&self) -> anyhow::Result<u64> {
-        let peak = self.peak.context("the group does not limit memory")?;
-        let text = fs::read_to_string(self.folder.join(peak)).context(peak)?;
+        let peak = self.peak.as_ref().context("the group does not limit memory")?;
+        let text = fs::read_to_string(peak).with_context(|| peak.display().to_string())?;
         Ok(text.trim().parse()?)
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It fails only while a process of the group is left.
-        let _ = fs::remove_dir(&self.folder);
+        for folder in &self.folders {
+            // It fails only while a process of the group is left.
+            let _ = fs::remove_dir(folder);
+        }
     }
+}
+
+fn make(root: impl AsRef<Path>) -> anyhow::Result<PathBuf> {
+    let number = GROUPS.fetch_add(1, Relaxed);
+    let folder = root.as_ref().join(format!("tandem-figures-{}-{number}", id()));
+    fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Returns the numbers of the disk that a folder lies on, as control groups name it.
+///
+/// # Errors
+/// If it lies on none.
+pub fn disk_of(folder: &Path) -> anyhow::Result<String> {
+    let device = numbers(fs::metadata(folder)?.dev());
+    let known = Path::new("/sys/dev/block").join(&device);
+    // Limits are those of whole disks.
+    let disk =
+        if known.join("partition").is_file() { known.join("../dev") } else { known.join("dev") };
+    let disk = fs::read_to_string(disk).with_context(|| format!("no disk has {device}"))?;
+    Ok(disk.trim().to_owned())
+}
+
+/// Returns the numbers of a device, such as `7:0`. In makedev(3), the low bits of the minor number stand below those of
+/// the major number.
+pub fn numbers(device: u64) -> String {
+    format!("{}:{}", device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00)
 }

@@ -4,6 +4,7 @@
 mod beside;
 mod disks;
 mod limit;
+mod over_time;
 pub mod run;
 
 use crate::{
@@ -46,6 +47,8 @@ const DISK_CONFIG: &str = "\
 direct_reads = true
 cache_bytes_max = 33554432
 ";
+/// Least memory for many blocks, in MiB: with less, the blocks that a node has in memory leave it none.
+const MANY_BLOCKS_MIB: u64 = 1_024;
 /// Accounts of the small state, and of the one that geth has too.
 const SMALL_ACCOUNTS: u64 = 20_000;
 const SLOTS_PER_ACCOUNT: u64 = 10;
@@ -96,7 +99,9 @@ pub fn measure(setting: &Setting, options: &Options, report: &mut Report) {
     report.measure("bytes on the disk / geth's", || made.beside_geth());
     report.measure("reads of blocks of files", || made.reads());
     report.measure("newPayload on the big state / on a small one", || made.payloads(mib));
-    report.measure("newPayload / geth's on the same state", || beside::compare(&made, mib));
+    let many = mib.max(MANY_BLOCKS_MIB);
+    report.measure("newPayload over time", || over_time::measure(&made, many));
+    report.measure("newPayload / geth's on the same state", || beside::compare(&made, many));
     report.measure("newPayload, state on one disk / on several", || made.disks());
 }
 

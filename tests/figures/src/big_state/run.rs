@@ -119,12 +119,16 @@ pub struct Replayed {
     /// Milliseconds of newPayload.
     pub p50: f64,
     pub p99: f64,
+    /// Those of each block after the first ones.
+    pub times: Vec<f64>,
     /// Blocks of the database that were read from files.
     pub misses: [f64; KINDS.len()],
     /// Mean of the calls for reads of a block that waited for one another.
     pub rounds: f64,
     /// Transactions of all blocks.
     pub transactions: u64,
+    /// Milliseconds for which flushes or compactions held up writes.
+    pub stalled: f64,
 }
 
 /// Flags of a node without peers.
@@ -198,6 +202,16 @@ impl Node {
     /// If it holds none.
     pub fn enode(&self) -> anyhow::Result<String> {
         enode_in(&self.log()).context("no node URL in the log")
+    }
+
+    /// Returns the traces that it holds, as OTLP/JSON.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn traces(&self) -> anyhow::Result<String> {
+        let (status, text) = client::get(self.metrics, "/debug/traces?n=10000", CALL_TIME_MAX)?;
+        ensure!(status == 200, "/debug/traces: HTTP {status}");
+        Ok(text)
     }
 
     /// Ends the node as an operator does.
@@ -301,14 +315,21 @@ impl<'a> Replay<'a> {
         let call =
             calls.iter().find(|call| call["call"] == "newPayload").context("no newPayload")?;
         let blocks = report["blocks"].as_array().context("no blocks")?;
+        let misses = since(before, misses(&node)?);
         let text = metrics_of(&node)?;
         let count = series(&text, "tandem_executor_read_rounds_count").max(1.0);
         Ok(Replayed {
             p50: call["p50_ms"].as_f64().context("p50")?,
             p99: call["p99_ms"].as_f64().context("p99")?,
-            misses: since(before, misses(&node)?),
+            times: blocks
+                .iter()
+                .filter(|block| block["warmup"] == false)
+                .filter_map(|block| block["new_payload_ms"].as_f64())
+                .collect(),
+            misses,
             rounds: series(&text, "tandem_executor_read_rounds_sum") / count,
             transactions: blocks.iter().filter_map(|block| block["transactions"].as_u64()).sum(),
+            stalled: series(&text, "tandem_storage_writer_database_stalled_milliseconds_total"),
         })
     }
 }

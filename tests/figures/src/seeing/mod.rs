@@ -2,7 +2,7 @@
 //! a parallel pipeline, a sequential one is found, recording costs little, and a gain that is
 //! predicted comes true.
 
-mod run;
+pub mod run;
 mod truth;
 
 use crate::{

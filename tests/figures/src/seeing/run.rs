@@ -45,12 +45,9 @@ impl Run {
     /// As for [`Self::of`].
     pub fn on(node: &Node, corpus: &Corpus) -> anyhow::Result<Self> {
         let mut times = corpus.replay(node, GAP)?;
-        let (mut input, mut bytes) = (Input::default(), 0);
-        for text in node.traces()? {
-            bytes += text.len();
-            input.merge(read("the node", text.as_bytes()));
-        }
-        ensure!(input.problems.is_empty(), "{:?}", input.problems.lines());
+        let traces = node.traces()?;
+        let mut bytes = traces.iter().map(String::len).sum::<usize>();
+        let input = input_of(&traces)?;
         let counted = times.len() - WARMUP.min(times.len() / 2);
         let report = analyze_with(input.clone(), options(counted));
         ensure!(report.payloads.len() == counted, "{} payloads", report.payloads.len());
@@ -123,6 +120,23 @@ impl Run {
         let words = Verdict::ALL.into_iter().filter(|verdict| self.count(*verdict) > 0.0);
         words.map(count).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Analyses the last payloads in the traces of a node's processes.
+///
+/// # Errors
+/// If they cannot be understood.
+pub fn report_of(traces: &[String], payloads: usize) -> anyhow::Result<tandem_overlap::Report> {
+    Ok(analyze_with(input_of(traces)?, options(payloads)))
+}
+
+fn input_of(traces: &[String]) -> anyhow::Result<Input> {
+    let mut input = Input::default();
+    for text in traces {
+        input.merge(read("the node", text.as_bytes()));
+    }
+    ensure!(input.problems.is_empty(), "{:?}", input.problems.lines());
+    Ok(input)
 }
 
 /// Returns the options of the analysis of so many payloads.
