@@ -358,3 +358,63 @@ fn damage_to_any_of_several_logs_is_never_silent() {
         }
     }
 }
+
+/// Cuts the logs off at a random byte, as a power cut does: nothing written later is there. Returns where.
+fn cut_logs(datadir: &Path, random: &mut Random) -> String {
+    let logs = files(datadir).into_iter().filter(|(kind, _)| *kind == "log");
+    let logs: Vec<_> = logs.map(|(_, file)| datadir.join(file)).collect();
+    let len = |log: &PathBuf| fs::metadata(log).unwrap().len();
+    let at = random.below(logs.iter().map(len).sum());
+    let mut left = at;
+    for log in &logs {
+        let kept = left.min(len(log));
+        left -= kept;
+        fs::File::options().write(true).open(log).unwrap().set_len(kept).unwrap();
+    }
+    format!("logs cut at byte {at}")
+}
+
+/// Flips a random bit of a random file. Returns where.
+fn flip_bit(datadir: &Path, random: &mut Random) -> String {
+    let files = files(datadir).into_iter().map(|(_, file)| file);
+    let files: Vec<_> =
+        files.filter(|file| fs::metadata(datadir.join(file)).unwrap().len() > 0).collect();
+    let file = &files[random.below(files.len() as u64) as usize];
+    let mut bytes = fs::read(datadir.join(file)).unwrap();
+    let at = random.below(bytes.len() as u64);
+    bytes[at as usize] ^= 1 << random.below(8);
+    fs::write(datadir.join(file), bytes).unwrap();
+    format!("bit of byte {at} of {} flipped", file.display())
+}
+
+/// Damages copies of two databases that were killed, each in one random place.
+fn damage_at_random(cuts: usize, flips: usize, seed: u64) {
+    let mut random = Random(seed);
+    let databases = [End::Killed, End::KilledWithLogs].map(make);
+    let mut outcomes = Outcomes::new();
+    for case in 0..cuts + flips {
+        let (folder, chain) = &databases[case % 2];
+        let copy = copy(folder.path());
+        let (kind, place) = match case < cuts {
+            true => ("cut", cut_logs(copy.path(), &mut random)),
+            false => ("flip", flip_bit(copy.path(), &mut random)),
+        };
+        let outcome = outcome(copy.path(), chain, &format!("seed {seed}: {place}"));
+        *outcomes.entry((kind, outcome)).or_default() += 1;
+    }
+    writeln!(std::io::stderr(), "seed {seed}: {outcomes:?}").unwrap();
+    let lost = |kind| outcomes.get(&(kind, Outcome::NothingLost)).copied().unwrap_or_default();
+    assert!(lost("cut") < cuts / 10, "cuts that cost nothing: {outcomes:?}");
+}
+
+#[test]
+fn damage_at_random_places_is_never_silent() {
+    damage_at_random(12, 8, 1);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn five_hundred_cuts_and_two_hundred_flips_are_never_silent() {
+    let seed = std::env::var("TANDEM_SEED").ok().and_then(|seed| seed.parse().ok());
+    damage_at_random(500, 200, seed.unwrap_or(1));
+}
