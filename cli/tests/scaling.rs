@@ -10,7 +10,7 @@ use std::{
 };
 use tandem_bus_tests::NatsServer;
 use tandem_cluster_tests::{
-    Client, Endless, Process, Recorded, Running, Six, last_lines, send_head, send_payload, signal,
+    Client, Endless, Process, Recorded, Running, Six, ends_of_logs, send_head, send_payload, signal,
 };
 use tempfile::TempDir;
 
@@ -105,7 +105,9 @@ impl Scaled {
         let block =
             Recorded { method: block.method.to_owned(), params: block.params, hash: block.hash };
         let sent = send_payload(&mut self.engine, &block).await;
-        sent.unwrap_or_else(|error| panic!("{label}: {error}\n{}", last_lines(self.folder.path())));
+        sent.unwrap_or_else(|error| {
+            panic!("{label}: {error}\n{}", ends_of_logs(self.folder.path()))
+        });
         send_head(&mut self.engine, block.hash).await.unwrap();
         self.blocks += 1;
         self.see_deals();
@@ -134,7 +136,7 @@ impl Scaled {
                 return;
             }
         }
-        let (dealt, log) = (&self.dealt, last_lines(self.folder.path()));
+        let (dealt, log) = (&self.dealt, ends_of_logs(self.folder.path()));
         let newcomers: Vec<_> = self.workers.values().map(Running::log).collect();
         let newcomers = newcomers.join("\n");
         panic!("{what}: not within {BLOCKS_MAX} blocks, but {dealt:?}\n{log}\n{newcomers}");

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_cluster_tests::{
-    Client, Corpus, Endpoints, Process, Recorded, last_lines, send_head, send_payload,
+    Client, Corpus, Endpoints, Process, Recorded, ends_of_logs, send_head, send_payload,
 };
 use tokio::time::sleep;
 
@@ -69,7 +69,7 @@ impl Replay {
                 Ok(()) => sent = true,
                 Err(error) => {
                     let late = Instant::now() >= end;
-                    assert!(!late, "{}: {error}\n{}", self.label, last_lines(&self.folder));
+                    assert!(!late, "{}: {error}\n{}", self.label, ends_of_logs(&self.folder));
                     self.errors.push(error);
                     sleep(RETRY).await;
                 }

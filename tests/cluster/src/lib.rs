@@ -57,7 +57,7 @@ pub use six::Six;
 pub use tandem_testkit::hooked::{Hooked, Hooks, Liar};
 pub use transactions::{Transfer, signed_call};
 pub use wait::wait;
-pub use wired::{Wired, Wiring, last_lines};
+pub use wired::{Wired, Wiring, ends_of_logs};
 pub use world::{Account, World};
 
 /// Returns whether `TANDEM_FULL=1` asks for the full run, however long it takes.

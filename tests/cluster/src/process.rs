@@ -11,6 +11,7 @@ use std::{
 };
 use tandem_auth::Secret;
 use tandem_primitives::B256;
+use tandem_testkit::last_lines;
 
 /// Longest wait for a node to answer after its start.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
@@ -133,8 +134,7 @@ impl Process {
     /// Returns the last lines of its log so far.
     pub fn log(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<_> = text.lines().collect();
-        lines[lines.len().saturating_sub(40)..].join("\n")
+        last_lines(&text, 40).join("\n")
     }
 
     /// Runs `tandem verify` on the data directory in `folder`. Returns its exit status and its output.

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
-use tandem_testkit::network::Proxy;
+use tandem_testkit::{last_lines, network::Proxy};
 use tokio::runtime::Handle;
 
 /// Settings of a start.
@@ -137,7 +137,7 @@ fn calls_at(process: &mut Running) -> SocketAddr {
 }
 
 /// Returns the last lines of each log file in a folder and in its data directory.
-pub fn last_lines(folder: &Path) -> String {
+pub fn ends_of_logs(folder: &Path) -> String {
     const LINES: usize = 40;
     let mut files: Vec<PathBuf> = [folder.to_owned(), folder.join("data/logs")]
         .into_iter()
@@ -150,8 +150,7 @@ pub fn last_lines(folder: &Path) -> String {
     let mut text = String::new();
     for file in files {
         let log = std::fs::read_to_string(&file).unwrap_or_default();
-        let lines: Vec<_> = log.lines().collect();
-        let end = lines[lines.len().saturating_sub(LINES)..].join("\n");
+        let end = last_lines(&log, LINES).join("\n");
         text += &format!("== {}\n{end}\n", file.display());
     }
     text

@@ -13,6 +13,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
+use tandem_testkit::last_lines;
 use tempfile::TempDir;
 
 /// Longest wait for the trusted setup of blobs.
@@ -449,9 +450,7 @@ impl Node {
     }
 
     fn last_lines(&self) -> String {
-        let log = self.log();
-        let lines: Vec<_> = log.lines().collect();
-        lines[lines.len().saturating_sub(8)..].join(" | ")
+        last_lines(&self.log(), 8).join(" | ")
     }
 }
 

@@ -20,3 +20,9 @@ pub mod network;
 pub mod trie;
 pub mod wire;
 pub mod world;
+
+/// Returns the last lines of a log that are not blank.
+pub fn last_lines(log: &str, count: usize) -> Vec<&str> {
+    let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(count)..].to_vec()
+}

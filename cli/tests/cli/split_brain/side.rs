@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use tandem_cluster_tests::Service;
-use tandem_testkit::network::Proxy;
+use tandem_testkit::{last_lines, network::Proxy};
 use tokio::runtime::Handle;
 
 /// Lines of a log that are shown of a test that fails.
@@ -66,8 +66,7 @@ impl Side {
     /// Prints the end of its log, and whether it is ready.
     pub fn show(&self) {
         let log = self.service.running.log();
-        let lines: Vec<_> = log.lines().collect();
-        let end = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
+        let end = last_lines(&log, LINES_SHOWN).join("\n");
         let ready = self.service.try_get("/readyz");
         eprintln!("== {}-{}, {ready:?}\n{end}", self.name, self.starts);
     }

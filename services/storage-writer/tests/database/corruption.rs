@@ -402,7 +402,7 @@ fn damage_at_random(cuts: usize, flips: usize, seed: u64) {
         let outcome = outcome(copy.path(), chain, &format!("seed {seed}: {place}"));
         *outcomes.entry((kind, outcome)).or_default() += 1;
     }
-    writeln!(std::io::stderr(), "seed {seed}: {outcomes:?}").unwrap();
+    eprintln!("seed {seed}: {outcomes:?}");
     let lost = |kind| outcomes.get(&(kind, Outcome::NothingLost)).copied().unwrap_or_default();
     assert!(lost("cut") < cuts / 10, "cuts that cost nothing: {outcomes:?}");
 }

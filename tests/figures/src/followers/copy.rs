@@ -14,6 +14,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use tandem_testkit::last_lines;
 use tempfile::TempDir;
 
 /// Longest wait for a follower to reach a block, and to end.
@@ -155,8 +156,7 @@ impl Copy {
 
     fn last_lines(&self) -> String {
         let log = fs::read_to_string(self.folder.path().join("follower.log")).unwrap_or_default();
-        let lines: Vec<_> = log.lines().collect();
-        lines[lines.len().saturating_sub(8)..].join(" | ")
+        last_lines(&log, 8).join(" | ")
     }
 }
 

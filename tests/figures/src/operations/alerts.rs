@@ -21,6 +21,7 @@ use std::{
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
+use tandem_testkit::last_lines;
 use tempfile::TempDir;
 
 /// Claim of storage-writer.
@@ -302,8 +303,7 @@ impl Drop for Prometheus {
 
 fn log_of(folder: &Path) -> String {
     let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
-    let lines: Vec<_> = log.lines().collect();
-    lines[lines.len().saturating_sub(3)..].join(" | ")
+    last_lines(&log, 3).join(" | ")
 }
 
 /// Returns the rules with a short `for`. This Prometheus runs for less than a quarter of an hour,

@@ -11,6 +11,7 @@ use std::{
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
+use tandem_testkit::last_lines;
 
 /// Longest time of a command that does not wait for anything.
 pub const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
@@ -292,17 +293,13 @@ pub fn run(
     }
     let [out, errors] = text;
     let Some(status) = status else {
-        bail!("{name} took longer than {} s: {}", time_max.as_secs(), last_lines(&errors))
+        let end = last_lines(&errors, 3).join(" | ");
+        bail!("{name} took longer than {} s: {end}", time_max.as_secs())
     };
     if !status.success() {
-        bail!("{name} failed: {}", last_lines(&format!("{out}{errors}")));
+        bail!("{name} failed: {}", last_lines(&format!("{out}{errors}"), 3).join(" | "));
     }
     Ok(out)
-}
-
-fn last_lines(text: &str) -> String {
-    let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(3)..].join(" | ")
 }
 
 /// Waits until `look` returns a value; its errors count as no value.
