@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 use std::num::NonZero;
+use tandem_actor::at_most_of_memory;
 
 /// Settings of the executor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -82,8 +83,8 @@ impl Default for Config {
             prewarm_threads: prewarm_threads(),
             tx_executors: Vec::new(),
             predict_reads: None,
-            cache_accounts: 500_000,
-            cache_slots: 2_000_000,
+            cache_accounts: values(500_000, 130, 64),
+            cache_slots: values(2_000_000, 120, 32),
             cache_codes: 20_000,
             invalid_blocks: 512,
             gas_limit_target: 60_000_000,
@@ -103,6 +104,12 @@ impl Default for Config {
             websockets_max: 64,
         }
     }
+}
+
+/// Returns a number of cached values of so many bytes each, or as many as fit into a part of the memory.
+fn values(count: usize, bytes: usize, part: u64) -> usize {
+    let bytes_max = at_most_of_memory((count * bytes) as u64, part);
+    usize::try_from(bytes_max).unwrap_or(usize::MAX) / bytes
 }
 
 /// More threads that execute ahead find too little to do.

@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 use std::{net::SocketAddr, thread::available_parallelism};
+use tandem_actor::at_most_of_memory;
 
 /// Number of workers, and limits on their memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,7 +40,7 @@ impl Default for Config {
             chunk_targets_min: None,
             keep_off_engine: true,
             mailbox_capacity: 1024,
-            trie_bytes_max: 1 << 30,
+            trie_bytes_max: at_most_of_memory(1 << 30, 8).try_into().unwrap_or(usize::MAX),
             verify_nodes: true,
             grpc_addr: None,
         }

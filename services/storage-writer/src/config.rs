@@ -4,6 +4,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
 };
+use tandem_actor::at_most_of_memory;
 use tandem_proto::storage::Term;
 
 /// Number of blocks whose access lists EIP-7928 wants to be served: 3,533 epochs of 32 slots.
@@ -137,6 +138,18 @@ impl StartsAs {
     }
 }
 
+/// Returns the database's defaults, with less memory where this process may use little.
+fn store_options() -> tandem_store::Options {
+    let defaults = tandem_store::Options::default();
+    let at_most =
+        |bytes: usize, part| at_most_of_memory(bytes as u64, part).try_into().unwrap_or(bytes);
+    tandem_store::Options {
+        cache_bytes_max: at_most(defaults.cache_bytes_max, 8),
+        memtable_bytes_max: at_most(defaults.memtable_bytes_max, 16),
+        ..defaults
+    }
+}
+
 impl Config {
     /// Returns the defaults for a data directory.
     pub fn new(datadir: impl Into<PathBuf>) -> Self {
@@ -154,7 +167,7 @@ impl Config {
             feed_readers_max: 16,
             history_blocks: 0,
             history_span_blocks: HISTORY_SPAN_BLOCKS,
-            pending_memory_bytes_max: 512 << 20,
+            pending_memory_bytes_max: at_most_of_memory(512 << 20, 8),
             side_branch_bytes_max: 4 << 30,
             kept_bytes_max: 1 << 30,
             peer_states_max: 8,
@@ -168,7 +181,7 @@ impl Config {
             feed: FeedConfig::default(),
             lead: LeadConfig::default(),
             scrub: ScrubConfig::default(),
-            store: tandem_store::Options::default(),
+            store: store_options(),
         }
     }
 

@@ -3,12 +3,14 @@
 
 #![forbid(unsafe_code)]
 
+mod memory;
 mod metrics;
 mod processor;
 mod queue;
 mod running;
 mod sender;
 
+pub use memory::at_most_of_memory;
 pub use metrics::describe as describe_metrics;
 pub use processor::{AffinityGuard, CpuAffinity, processor};
 pub use queue::Queued;
