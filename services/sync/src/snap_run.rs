@@ -170,8 +170,11 @@ impl SnapRun {
             && head.number == 0
             && first.number == 1
             && highest >= self.config.snap_blocks_min.max(self.config.pivot_depth + 1);
+        // Blocks up to the pivot are stored, never above it.
+        let is_high = highest.saturating_sub(self.config.pivot_depth) + 1 >= first.number;
         let has_peers = !self.peers.borrow().is_empty();
-        let is_possible = (is_worth_it || self.lacks_pivot) && has_peers && self.choose_pivot();
+        let is_wanted = is_worth_it || (self.lacks_pivot && is_high);
+        let is_possible = is_wanted && has_peers && self.choose_pivot();
         self.is_decided = is_possible || !self.lacks_pivot;
         if !is_possible {
             return None;
