@@ -16,6 +16,9 @@ use tandem_chain::Fork;
 /// First of the keys that send blobs. A pool holds no other transactions of a sender with blobs.
 const BLOB_KEYS: usize = 34;
 
+/// Part of the transactions that carry blobs.
+const BLOB_PART: f64 = 0.06;
+
 /// Tips of all transactions, in wei: from a thousandth of a gwei on, as go-ethereum's builder takes
 /// none below.
 const TIPS: Range<u128> = 1_000_000..3_000_000_000;
@@ -26,6 +29,8 @@ pub struct Mixed {
     rng: StdRng,
     world: World,
     actions: Vec<Action>,
+    /// Part of the transactions that carry blobs.
+    blob_part: f64,
 }
 
 impl Mixed {
@@ -34,7 +39,13 @@ impl Mixed {
         let world = builder.get(builder.genesis()).world.as_ref().clone();
         let mut actions = Action::of(fork.min(Fork::Osaka));
         actions.retain(|action| *action != Action::Blob);
-        Self { rng: StdRng::seed_from_u64(seed), world, actions }
+        Self { rng: StdRng::seed_from_u64(seed), world, actions, blob_part: BLOB_PART }
+    }
+
+    /// Returns the source without transactions that carry blobs.
+    #[must_use]
+    pub fn without_blobs(self) -> Self {
+        Self { blob_part: 0.0, ..self }
     }
 
     /// Returns the senders.
@@ -50,7 +61,7 @@ impl Mixed {
     /// Returns a transaction that pays this base fee, in its network form, and its sender. The
     /// sender's next nonce stays until [`Mixed::set_nonce`].
     pub fn write(&mut self, number: u64, base_fee: u64) -> (Bytes, Address) {
-        if self.rng.random_bool(0.06) {
+        if self.rng.random_bool(self.blob_part) {
             return self.write_blobs();
         }
         loop {

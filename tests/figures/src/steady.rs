@@ -280,8 +280,10 @@ impl Life<'_> {
         if (self.sent[1] as f64) < due * BLOBS_PER_SECOND {
             let number = self.sent[1] as usize;
             let blob = [self.blobs.get(number).context("no blobs are left")?];
-            let nonce = (number / BLOB_KEYS.len()) as u64;
             let key = BLOB_KEYS[number % BLOB_KEYS.len()];
+            // Authorizations of other senders raise it, too.
+            let sender = blob_transaction(key, &blob, |_| {}).sender();
+            let nonce = self.nodes[0].next_nonce(sender)?;
             let transaction = blob_transaction(key, &blob, |it| it.nonce = nonce);
             let raw = transaction.with_cells(&blob).encode();
             self.nodes[0].add(&raw).context("send a transaction with a blob")?;
@@ -328,7 +330,7 @@ fn run(
     let network = Network::start(setting, &genesis, course, policies)?;
     let mut nodes = network.driven(fork)?;
     let head = nodes[0].genesis()?;
-    let mixed = Mixed::new(setting.seed, &builder, fork);
+    let mixed = Mixed::new(setting.seed, &builder, fork).without_blobs();
     let began = Instant::now();
     let mut life = Life {
         fork,
