@@ -119,7 +119,7 @@ pub struct Replayed {
     /// Milliseconds of newPayload.
     pub p50: f64,
     pub p99: f64,
-    /// Those of each block after the first ones.
+    /// Milliseconds of newPayload, of each block after the first ones.
     pub times: Vec<f64>,
     /// Blocks of the database that were read from files.
     pub misses: [f64; KINDS.len()],
