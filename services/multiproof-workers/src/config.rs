@@ -40,7 +40,7 @@ impl Default for Config {
             chunk_targets_min: None,
             keep_off_engine: true,
             mailbox_capacity: 1024,
-            trie_bytes_max: at_most_of_memory(1 << 30, 8).try_into().unwrap_or(usize::MAX),
+            trie_bytes_max: at_most_of_memory(1 << 30, 4).try_into().unwrap_or(usize::MAX),
             verify_nodes: true,
             grpc_addr: None,
         }
