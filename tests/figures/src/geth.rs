@@ -121,7 +121,7 @@ pub fn follows(engine: &mut Client, head: &Value) -> anyhow::Result<bool> {
 /// Waits until something is there.
 ///
 /// # Errors
-/// Those of `is_there`; an error that says for what it waited too long.
+/// If `is_there` fails, or the wait takes longer than `time_max`; that error says what was waited for.
 pub fn wait(
     what: &str,
     time_max: Duration,

@@ -50,7 +50,7 @@ impl Group {
     /// Adds a limit of reads, as for [`Self::with_reads`].
     ///
     /// # Errors
-    /// Those of [`Self::with_reads`].
+    /// As for [`Self::with_reads`].
     pub fn and_reads(mut self, devices: &[String], reads: u64) -> anyhow::Result<Self> {
         let first = Path::new("/sys/fs/cgroup/blkio");
         let is_first = first.join("blkio.throttle.read_iops_device").is_file();
