@@ -1,7 +1,11 @@
 //! Faults while a node downloads a state from two geth peers whose chain goes on: the node dies, a peer
 //! dies, connections are reset. The pivot moves on the way.
 
-use crate::{binary, table::Table};
+use crate::{
+    binary,
+    table::Table,
+    through_sync::{Fault, Peer, serve},
+};
 use alloy_primitives::B256;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde_json::{Value, json};
@@ -15,12 +19,9 @@ use tandem_chain::Fork;
 use tandem_cluster_tests::{
     Builder, Built, Client, Contents, Forks, Process, decode_status, driver::geth_engine, send_head,
 };
-use tandem_testkit::{
-    geth::{Geth, run as run_geth},
-    network::{Network, Proxy},
-};
+use tandem_testkit::{geth::run as run_geth, network::Network};
 use tempfile::TempDir;
-use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::sleep};
+use tokio::{sync::watch, task::JoinHandle, time::sleep};
 
 /// Blocks that the peers have when a node begins.
 const BLOCKS_BEFORE: usize = 80;
@@ -42,21 +43,12 @@ const GENESIS: &str = "genesis.json";
 const CONFIG: &str = "[peer_sessions]\nredial_secs = 1\ndial_ms = 500\n\
                       [sync]\nsnap_blocks_min = 32\npivot_depth = 16\n";
 
-/// A fault to inject.
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    KillNode,
-    KillPeer(usize),
-    Reset,
-}
-
-impl Fault {
-    fn name(self) -> &'static str {
-        match self {
-            Self::KillNode => "a node that downloads a state killed",
-            Self::KillPeer(_) => "its peer killed",
-            Self::Reset => "its connections to peers reset",
-        }
+/// Returns the words for a fault in the table.
+fn name_of(fault: Fault) -> &'static str {
+    match fault {
+        Fault::KillNode => "a node that downloads a state killed",
+        Fault::KillPeer(_) => "its peer killed",
+        Fault::Reset => "its connections to peers reset",
     }
 }
 
@@ -76,51 +68,38 @@ impl Sent {
 }
 
 /// A geth behind a slow network, which follows a chain.
-struct Peer {
-    geth: Geth,
-    name: &'static str,
-    port: String,
-    proxy: Proxy,
-    url: String,
+struct Follower {
+    peer: Peer,
     /// Sends the blocks to it.
     follows: JoinHandle<()>,
 }
 
-impl Peer {
+impl Follower {
     async fn start(
         folder: &Path,
-        name: &'static str,
+        name: &str,
         chain: &Arc<[Sent]>,
         height: &watch::Receiver<usize>,
     ) -> Self {
-        let geth = serve(folder, name, "0");
-        let enode = geth.enode();
-        let (id, address) = enode.split_once('@').unwrap();
-        let port = address.rsplit(':').next().unwrap().to_owned();
-        let target = format!("127.0.0.1:{port}").parse().unwrap();
-        let proxy = Proxy::start(target, &Handle::current());
-        proxy.set(Network::Slow(DELAY));
-        let url = format!("{id}@{}", proxy.address);
+        let peer = Peer::start(folder, name);
+        peer.proxy.set(Network::Slow(DELAY));
         let engine = geth_engine(folder, name).await;
         let follows = tokio::spawn(follow(engine, chain.clone(), height.clone()));
-        Self { geth, name, port, proxy, url, follows }
+        Self { peer, follows }
     }
 
     /// Kills geth, and starts it again without its blocks, which it gets once more. (With those that are left after a
     /// SIGKILL, but without their states, geth 1.17.8 would itself download a state.)
     async fn kill(&mut self, folder: &Path, chain: &Arc<[Sent]>, height: &watch::Receiver<usize>) {
         self.follows.abort();
-        self.geth.kill();
-        fs::remove_dir_all(folder.join(self.name).join("geth/chaindata")).unwrap();
-        run_geth(folder, self.name, "init", &[&folder.join(GENESIS)]);
-        self.geth = serve(folder, self.name, &self.port);
-        let engine = geth_engine(folder, self.name).await;
+        let Peer { geth, name, port, .. } = &mut self.peer;
+        geth.kill();
+        fs::remove_dir_all(folder.join(&*name).join("geth/chaindata")).unwrap();
+        run_geth(folder, name, "init", &[&folder.join(GENESIS)]);
+        *geth = serve(folder, name, port);
+        let engine = geth_engine(folder, name).await;
         self.follows = tokio::spawn(follow(engine, chain.clone(), height.clone()));
     }
-}
-
-fn serve(folder: &Path, name: &str, port: &str) -> Geth {
-    Geth::start(folder, name, &["--port", port, "--syncmode", "full", "--cache", "64"])
 }
 
 /// Sends a geth the blocks up to a height that rises.
@@ -158,9 +137,9 @@ pub async fn run(seed: u64, fork: Fork, table: &mut Table) -> usize {
     let mut peers = Vec::new();
     for name in ["geth-0", "geth-1"] {
         run_geth(folder, name, "init", &[&genesis]);
-        peers.push(Peer::start(folder, name, &chain, &height).await);
+        peers.push(Follower::start(folder, name, &chain, &height).await);
     }
-    let urls = peers.iter().map(|peer| &*peer.url).collect::<Vec<_>>().join(",");
+    let urls = peers.iter().map(|it| &*it.peer.url).collect::<Vec<_>>().join(",");
     let args = ["--sessions.addr", "127.0.0.1", "--sessions.port", "0", "--sessions.peers", &urls];
     let args = [&args[..], &["--config", config.to_str().unwrap()]].concat();
     let start = || Process::start_with(binary(), folder, &genesis, &args);
@@ -190,8 +169,8 @@ pub async fn run(seed: u64, fork: Fork, table: &mut Table) -> usize {
                 node = start().await;
             }
             Fault::KillPeer(index) => peers[index].kill(folder, &chain, &height).await,
-            Fault::Reset => peers.iter().for_each(|peer| {
-                peer.proxy.reset();
+            Fault::Reset => peers.iter().for_each(|it| {
+                it.peer.proxy.reset();
             }),
         }
         next = Instant::now() + rng.random_range(Duration::ZERO..FAULT_PAUSE_MAX);
@@ -200,7 +179,7 @@ pub async fn run(seed: u64, fork: Fork, table: &mut Table) -> usize {
     reach(&node, head).await;
     let end = Instant::now();
     for (fault, begin) in times {
-        table.add(fault.name(), end - begin);
+        table.add(name_of(fault), end - begin);
     }
     moves += pivots_left(&node);
     let latest = json!(["latest", false]);
@@ -211,9 +190,9 @@ pub async fn run(seed: u64, fork: Fork, table: &mut Table) -> usize {
     node.kill();
     let (status, text) = Process::verify(binary(), folder);
     assert!(status.success(), "{status}, seed {seed}\n{text}");
-    for peer in peers {
-        assert!(!peer.follows.is_finished(), "{} no longer follows, seed {seed}", peer.name);
-        peer.follows.abort();
+    for Follower { peer, follows } in peers {
+        assert!(!follows.is_finished(), "{} no longer follows, seed {seed}", peer.name);
+        follows.abort();
     }
     moves
 }

@@ -29,7 +29,7 @@ const CONFIG: &str = "[peer_sessions]\nredial_secs = 1\ndial_ms = 100\n";
 
 /// A fault to inject.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+pub enum Fault {
     KillNode,
     KillPeer(usize),
     Reset,
@@ -46,16 +46,16 @@ impl Fault {
 }
 
 /// A geth behind a network that can be disturbed.
-struct Peer {
-    geth: Geth,
-    name: String,
-    port: String,
-    proxy: Proxy,
-    url: String,
+pub struct Peer {
+    pub geth: Geth,
+    pub name: String,
+    pub port: String,
+    pub proxy: Proxy,
+    pub url: String,
 }
 
 impl Peer {
-    fn start(folder: &Path, name: &str) -> Self {
+    pub fn start(folder: &Path, name: &str) -> Self {
         let geth = serve(folder, name, "0");
         let enode = geth.enode();
         let (id, address) = enode.split_once('@').unwrap();
@@ -67,7 +67,8 @@ impl Peer {
     }
 }
 
-fn serve(folder: &Path, name: &str, port: &str) -> Geth {
+/// Starts a geth that executes all blocks.
+pub fn serve(folder: &Path, name: &str, port: &str) -> Geth {
     Geth::start(folder, name, &["--port", port, "--syncmode", "full", "--cache", "64"])
 }
 
