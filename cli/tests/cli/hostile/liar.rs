@@ -47,6 +47,13 @@ pub enum Lie {
     Silence,
 }
 
+impl Lie {
+    /// Returns whether the peer tells it until the session ends: one wrong answer is no lie yet.
+    fn is_told_again(self) -> bool {
+        matches!(self, Self::WrongRange | Self::MissingProofs | Self::ChangedAccount | Self::Silence)
+    }
+}
+
 /// Establishes a session with a node, and one with the honest peer. The thread returns the reason that
 /// the liar was told, `None` if the connection ended without one.
 pub fn start(
@@ -75,7 +82,7 @@ fn run(lie: Lie, mut wire: Wire, mut mirror: Wire) -> Option<DisconnectReason> {
                 if !tells(lie, &mut wire, &mut mirror, id, &content) {
                     let answer = relay(&mut mirror, id, &content);
                     wire.send(id + 1, &answer);
-                } else if lie != Lie::Silence {
+                } else if !lie.is_told_again() {
                     return wire.last_words();
                 }
             }

@@ -92,8 +92,10 @@ impl Asker {
         fetch: Fetch,
         check: impl Fn(Fetched) -> Result<T, Fault> + Clone + Send + 'static,
     ) -> Result<T, Stale> {
+        // A peer whose answer was wrong is asked the same again: the second answer settles whether it lies.
+        let mut doubted = None;
         loop {
-            let Some(peer) = self.choose()? else {
+            let Some(peer) = self.choose(doubted.take())? else {
                 // Either a request ends, or peers come.
                 let _ = timeout(LOOK_EVERY, self.ended.notified()).await;
                 continue;
@@ -125,7 +127,9 @@ impl Asker {
             counter!(names::REQUESTS, "kind" => kind, "outcome" => word).increment(1);
             match outcome {
                 Ok(checked) => return Ok(checked),
-                Err(fault) if !self.avoid(peer, fault, asked) => {}
+                Err(fault) if !self.avoid(peer, fault, asked) => {
+                    doubted = (fault == Some(Fault::Lie)).then_some(peer);
+                }
                 Err(_) => {
                     info!(%peer, kind, misconduct = "invalid", "peer reported");
                     counter!(names::REPORTS, "misconduct" => "invalid").increment(1);
@@ -137,8 +141,9 @@ impl Asker {
         }
     }
 
-    /// Takes the peer with the fewest requests under way, `None` if none can be asked now.
-    fn choose(&self) -> Result<Option<PeerId>, Stale> {
+    /// Takes the `preferred` peer if it can be asked, otherwise the one with the fewest requests under way. Returns `None` if
+    /// no peer can be asked now.
+    fn choose(&self, preferred: Option<PeerId>) -> Result<Option<PeerId>, Stale> {
         let peers = self.peers.borrow();
         let mut uses = self.uses();
         if !peers.is_empty() && peers.iter().all(|peer| uses.without.contains(peer)) {
@@ -146,14 +151,13 @@ impl Asker {
         }
         let now = Instant::now();
         uses.resting.retain(|_, until| *until > now);
+        let load = |peer: &PeerId| uses.under_way.get(peer).copied().unwrap_or(0);
         let free = peers.iter().filter(|peer| {
-            let load = uses.under_way.get(*peer).copied().unwrap_or(0);
-            load < self.requests_per_peer_max
+            load(peer) < self.requests_per_peer_max
                 && !uses.without.contains(*peer)
                 && !uses.resting.contains_key(*peer)
         });
-        let chosen =
-            free.min_by_key(|peer| uses.under_way.get(*peer).copied().unwrap_or(0)).copied();
+        let chosen = free.min_by_key(|peer| (Some(**peer) != preferred, load(peer))).copied();
         if let Some(peer) = chosen {
             *uses.under_way.entry(peer).or_default() += 1;
         }
