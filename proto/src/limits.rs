@@ -99,7 +99,7 @@ pub const STORAGE_TRIES_MAX: usize = 1024;
 pub const STATE_PROOF_NODES_MAX: usize = 2 * 65;
 
 /// Maximum number of parts of a downloaded state in one call.
-pub const DOWNLOADED_PARTS_MAX: usize = 4096;
+pub const DOWNLOADED_PARTS_MAX: usize = 1 << 15;
 
 /// Maximum number of downloaded blocks in one call.
 pub const DOWNLOADED_BLOCKS_MAX: usize = 1024;

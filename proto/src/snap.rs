@@ -172,6 +172,18 @@ pub enum StatePart {
     Codes(Vec<(B256, Bytes)>),
 }
 
+impl StatePart {
+    /// Returns about how many bytes of memory the part takes, and of a message.
+    pub fn byte_len(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::Accounts { accounts, .. } => size_of_val(&accounts[..]),
+                Self::Slots { slots, .. } => size_of_val(&slots[..]),
+                Self::Codes(codes) => codes.iter().map(|(_, code)| 32 + code.len()).sum(),
+            }
+    }
+}
+
 /// Block that was not executed. Its header is in the wanted chain, and its body and receipts have the
 /// roots of the header.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -103,6 +103,10 @@ pub trait StateDownloads: Send + Sync + 'static {
     /// [`Error::Refused`] when a block above genesis is there.
     fn begin_download(&self) -> Result<()>;
 
+    /// Returns the size of parts that are best put at once ([`StatePart::byte_len`]): with less the database has more work
+    /// later, and more may be refused.
+    fn put_bytes(&self) -> usize;
+
     /// Replaces parts of the flat state, and notes how far the caller is.
     fn put_state(&self, parts: &[StatePart], progress: &[u8]) -> Result<()>;
 

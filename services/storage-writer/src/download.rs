@@ -17,6 +17,7 @@ use crate::{
     rebuild::{Built, Sink, rebuild_all},
     service::{StorageWriter, stopped},
     shared::Shared,
+    state_parts::{self, BATCH_BYTES},
 };
 use std::sync::atomic::Ordering::Relaxed;
 use tandem_chain::ListedChanges;
@@ -28,16 +29,13 @@ use tandem_proto::{
     storage::{self, Forkchoice, StateDownloads},
 };
 use tandem_store::{
-    Batch, Durability, Store, Table, View,
+    Batch, Durability, Store, View,
     tables::{
         AccountTrie, Accounts, Bodies, Canonical, Code, Headers, Receipts, Slots, StorageTrie,
         Transactions,
     },
 };
 use tracing::info;
-
-/// Size in bytes at which a batch is written.
-const BATCH_BYTES: usize = 4 << 20;
 
 impl StateDownloads for StorageWriter {
     fn download_progress(&self) -> storage::Result<Option<Bytes>> {
@@ -64,19 +62,16 @@ impl StateDownloads for StorageWriter {
         Ok(())
     }
 
+    fn put_bytes(&self) -> usize {
+        state_parts::PUT_BYTES
+    }
+
     fn put_state(&self, parts: &[StatePart], progress: &[u8]) -> storage::Result<()> {
         self.must_download()?;
         *self.shared.built.lock() = None;
         let store = &self.shared.store;
-        let mut batch = store.batch();
-        for part in parts {
-            put_part(store, &mut batch, part)?;
-            if batch.byte_len() >= BATCH_BYTES {
-                let full = std::mem::replace(&mut batch, store.batch());
-                store.write(full, Durability::Process).map_err(Error::from)?;
-            }
-        }
-        // The log has the parts before the progress that tells of them.
+        // The database has the parts before the progress that tells of them.
+        let mut batch = state_parts::put(store, parts)?;
         meta::put_download(&mut batch, progress);
         Ok(store.write(batch, Durability::Process).map_err(Error::from)?)
     }
@@ -234,98 +229,6 @@ impl Shared {
             true => Err(storage::Error::Unavailable("the state is being downloaded".to_owned())),
         }
     }
-}
-
-/// Replaces a part of the flat state.
-fn put_part(store: &Store, batch: &mut Batch<'_>, part: &StatePart) -> Result<(), Error> {
-    match part {
-        StatePart::Accounts { first, last, accounts } => {
-            let new = accounts.iter().map(|account| account.key.to_vec());
-            delete_others::<Accounts>(store, batch, first.as_slice(), last.as_slice(), new)?;
-            for account in accounts {
-                batch.put::<Accounts>(account.key, &account.account);
-            }
-            let owners = accounts.iter().filter(|it| it.has_storage).map(|it| it.key);
-            delete_other_storage(store, batch, first, last, owners)
-        }
-        StatePart::Slots { owner, first, last, slots } => {
-            let key = |slot: &B256| [owner.as_slice(), slot.as_slice()].concat();
-            let new = slots.iter().map(|(slot, _)| key(slot));
-            delete_others::<Slots>(store, batch, &key(first), &key(last), new)?;
-            for (slot, value) in slots {
-                batch.put::<Slots>((*owner, *slot), *value);
-            }
-            Ok(())
-        }
-        StatePart::Codes(codes) => {
-            for (hash, code) in codes {
-                batch.put::<Code>(*hash, code);
-            }
-            Ok(())
-        }
-    }
-}
-
-/// Deletes the records between two keys, both included, other than the new ones, whose keys rise.
-fn delete_others<T: Table>(
-    store: &Store,
-    batch: &mut Batch<'_>,
-    first: &[u8],
-    last: &[u8],
-    new: impl Iterator<Item = Vec<u8>>,
-) -> Result<(), Error> {
-    let view = store.view();
-    let mut old = view.range::<T>(first, None);
-    let mut new = new.peekable();
-    while let Some((key, _)) = old.entry()?.filter(|(key, _)| *key <= last) {
-        while new.next_if(|new| new.as_slice() < key).is_some() {}
-        if new.peek().is_none_or(|new| new.as_slice() != key) {
-            batch.delete_raw::<T>(key);
-        }
-        old.advance();
-    }
-    Ok(())
-}
-
-/// Deletes slots of accounts between two keys, both included, other than these, whose keys rise.
-fn delete_other_storage(
-    store: &Store,
-    batch: &mut Batch<'_>,
-    first: &B256,
-    last: &B256,
-    owners: impl Iterator<Item = B256>,
-) -> Result<(), Error> {
-    let view = store.view();
-    let mut old = view.range::<Slots>(first.as_slice(), None);
-    let mut owners = owners.peekable();
-    while let Some((key, _)) = old.entry()? {
-        let Some((owner, _)) = key.split_first_chunk::<32>() else {
-            return Err(Error::Damaged("malformed slot key".to_owned()));
-        };
-        let owner = B256::from(owner);
-        if owner > *last {
-            break;
-        }
-        while owners.next_if(|other| *other < owner).is_some() {}
-        if owners.peek() != Some(&owner) {
-            batch.delete_raw::<Slots>(key);
-            old.advance();
-            continue;
-        }
-        // The slots of this account were replaced by themselves.
-        let Some(next) = after(&owner) else { break };
-        old.seek(next.as_slice());
-    }
-    Ok(())
-}
-
-/// Returns the key after this one, `None` after the last.
-fn after(key: &B256) -> Option<B256> {
-    let at = key.iter().rposition(|byte| *byte != 0xff)?;
-    let mut next = *key;
-    next[at] += 1;
-    next[at + 1..].fill(0);
-    Some(next)
 }
 
 impl Persister {

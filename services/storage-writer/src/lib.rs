@@ -74,6 +74,7 @@ mod scrub;
 mod service;
 mod shared;
 mod state_load;
+mod state_parts;
 pub mod verify;
 mod walk;
 

@@ -13,6 +13,9 @@ use tonic::Request;
 /// Longest wait for tries to be built: they take about a minute for each gigabyte of state.
 const BUILD_MAX: Duration = Duration::from_secs(6 * 3600);
 
+/// Size of parts that go together. With an answer of a peer more, they still are one message.
+const PUT_BYTES: usize = 2 << 20;
+
 impl Client {
     fn step(&self, step: DownloadStep) -> Result<DownloadAnswer> {
         let options = self.write("download");
@@ -35,6 +38,10 @@ impl StateDownloads for Client {
 
     fn begin_download(&self) -> Result<()> {
         self.step(DownloadStep::Begin).map(drop)
+    }
+
+    fn put_bytes(&self) -> usize {
+        PUT_BYTES
     }
 
     fn put_state(&self, parts: &[StatePart], progress: &[u8]) -> Result<()> {

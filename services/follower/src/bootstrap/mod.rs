@@ -62,8 +62,7 @@ fn copy(shared: &Shared, leader: &dyn LeaderApi, mut progress: Progress) -> Resu
     let mut moves = 0;
     loop {
         let before = (progress.accounts, progress.slots);
-        let mut copy = StateCopy { shared, leader, progress: &mut progress };
-        if copy.run()? {
+        if StateCopy::new(shared, leader, &mut progress).run()? {
             break;
         }
         let (pivot, root) = pivot(leader)?;

@@ -19,14 +19,32 @@ pub struct StateCopy<'a> {
     pub shared: &'a Shared,
     pub leader: &'a dyn LeaderApi,
     pub progress: &'a mut Progress,
+    /// Parts that wait to be written together, which become a few large files.
+    held: Vec<StatePart>,
+    held_bytes: usize,
 }
 
-impl StateCopy<'_> {
+impl<'a> StateCopy<'a> {
+    pub fn new(
+        shared: &'a Shared,
+        leader: &'a dyn LeaderApi,
+        progress: &'a mut Progress,
+    ) -> Self {
+        Self { shared, leader, progress, held: Vec::new(), held_bytes: 0 }
+    }
+
     /// Copies what is not there yet. Returns false when the leader no longer serves the state.
     ///
     /// # Errors
     /// [`Error::Lost`], [`Error::Refused`], [`Error::Own`], [`Error::Stopping`].
     pub fn run(&mut self) -> Result<bool, Error> {
+        let ended = self.copy();
+        // What came before an error is of use, too.
+        self.write()?;
+        ended
+    }
+
+    fn copy(&mut self) -> Result<bool, Error> {
         while let Some(start) = self.progress.accounts {
             if !self.accounts(start)? {
                 return Ok(false);
@@ -43,9 +61,23 @@ impl StateCopy<'_> {
         self.leader.state_items(request).map_err(Error::of_leader)
     }
 
-    /// Writes parts together with the progress.
-    fn put(&self, parts: &[StatePart]) -> Result<(), Error> {
-        self.shared.storage.put_state(parts, &self.progress.record()).map_err(Error::Own)
+    /// Holds a part until there are enough to be written.
+    fn hold(&mut self, part: StatePart) -> Result<(), Error> {
+        self.held_bytes += part.byte_len();
+        self.held.push(part);
+        match self.held_bytes >= self.shared.storage.put_bytes() {
+            true => self.write(),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes what is held together with the progress.
+    fn write(&mut self) -> Result<(), Error> {
+        let progress = self.progress.record();
+        self.shared.storage.put_state(&self.held, &progress).map_err(Error::Own)?;
+        self.held.clear();
+        self.held_bytes = 0;
+        Ok(())
     }
 
     /// Copies the next accounts, with their slots and codes. Returns false when the leader no longer
@@ -81,7 +113,7 @@ impl StateCopy<'_> {
         self.progress.slots = None;
         // Without a further account, the rest of what is there goes.
         let last = end.unwrap_or(LAST);
-        self.put(&[StatePart::Accounts { first: start, last, accounts }])?;
+        self.hold(StatePart::Accounts { first: start, last, accounts })?;
         Ok(true)
     }
 
@@ -143,11 +175,11 @@ impl StateCopy<'_> {
             Some(next) => (owner, next),
             None => (key_after(&owner).unwrap_or(LAST), B256::ZERO),
         });
-        self.put(&[StatePart::Slots { owner, first, last, slots }])
+        self.hold(StatePart::Slots { owner, first, last, slots })
     }
 
     /// Copies codes that are not there yet.
-    fn codes(&self, mut hashes: Vec<B256>) -> Result<(), Error> {
+    fn codes(&mut self, mut hashes: Vec<B256>) -> Result<(), Error> {
         hashes.sort_unstable();
         hashes.dedup();
         let mut lacking = self.shared.storage.lacking_codes(&hashes).map_err(Error::Own)?;
@@ -170,7 +202,7 @@ impl StateCopy<'_> {
                 return Err(Error::Refused("codes that were not asked for".to_owned()));
             }
             counter!(names::DOWNLOADED, "kind" => "codes").increment(codes.len() as u64);
-            self.put(&[StatePart::Codes(codes)])?;
+            self.hold(StatePart::Codes(codes))?;
         }
         Ok(())
     }

@@ -5,11 +5,12 @@
 //!   key space: 16 parts, a worker each ── accounts of a range ─┬─ slots of those accounts ─┐
 //!                                                              └─ their codes ─────────────┤
 //!                        peers ◄── Askers: each answer checked against the root            ▼
-//!                                                     storage-writer ◄── one write, with the progress
+//!                                       storage-writer ◄── many answers, and the progress of the part
 //! ```
 //!
-//! A worker goes on to the next range only when slots and codes of the last one are written. So what
-//! counts as done is whole, and a restart repeats one range of each part at most. Each answer is
+//! A worker goes on to the next range when it has slots and codes of the last one. It gives ranges to the database in
+//! pieces of some MiB, which become sorted files. What counts as done is whole and written, and a restart repeats at most what
+//! each worker held. Each answer is
 //! proved on its own: accounts by the state root, slots by the account, codes by their hash. At the end
 //! storage-writer builds all tries from what was written. When peers no longer have the state, a newer
 //! block becomes the pivot, and the ranges that are done stay. Access lists of the blocks in between move
@@ -111,18 +112,17 @@ async fn whole(
 ) -> Result<bool, Stop> {
     let Surroundings { sessions, downloads, peers } = around;
     let asker = Arc::new(Asker::new(sessions, peers, config.requests_per_peer_max));
-    let of_part = |part| Worker {
-        asker: asker.clone(),
-        downloads: downloads.clone(),
-        progress: progress.clone(),
-        root,
-        part,
-    };
-    let mut workers: FuturesUnordered<_> =
-        (0..progress::PARTS).map(|part| of_part(part).run()).collect();
-    while let Some(ended) = workers.next().await {
-        ended?;
+    let of_part =
+        |part| Worker::new(asker.clone(), downloads.clone(), progress.clone(), root, part);
+    let workers: Vec<_> = (0..progress::PARTS).map(of_part).collect();
+    let ended = run(&workers).await;
+    if !matches!(ended, Err(Stop::Failed(_))) {
+        // What came before the state was too old stays of use.
+        for worker in &workers {
+            worker.flush().await?;
+        }
     }
+    ended?;
     let any = of_part(0);
     for _ in 0..REPAIRS_MAX {
         let built = any.blocking(|downloads| downloads.build_tries()).await?;
@@ -133,4 +133,13 @@ async fn whole(
         heal(&any).await?;
     }
     Ok(any.blocking(|downloads| downloads.build_tries()).await? == root)
+}
+
+/// Runs workers until all are done, or one cannot go on.
+async fn run(workers: &[Worker]) -> Result<(), Stop> {
+    let mut under_way: FuturesUnordered<_> = workers.iter().map(Worker::run).collect();
+    while let Some(ended) = under_way.next().await {
+        ended?;
+    }
+    Ok(())
 }

@@ -16,7 +16,7 @@ use tandem_proto::{
     storage::{self, StateDownloads},
 };
 use tandem_trie::key_after;
-use tokio::task::spawn_blocking;
+use tokio::{sync::Mutex, task::spawn_blocking};
 
 /// Size of an answer that is asked for.
 const ANSWER_BYTES: u64 = 512 << 10;
@@ -42,26 +42,76 @@ impl From<Stale> for Stop {
 }
 
 /// Worker of one part of the key space.
-#[derive(Clone)]
 pub struct Worker {
     pub asker: Arc<Asker>,
     pub downloads: Arc<dyn StateDownloads>,
     pub progress: Arc<Progress>,
     pub root: B256,
     pub part: usize,
+    /// Parts that wait to be written.
+    held: Mutex<Held>,
+}
+
+/// Parts that are written together: the database makes one file of many, without work for it later.
+#[derive(Default)]
+struct Held {
+    parts: Vec<StatePart>,
+    bytes: usize,
+    /// Where the worker goes on after the last whole range of these, `None` inside if that was the last of its part.
+    next: Option<Option<B256>>,
 }
 
 impl Worker {
-    /// Downloads the rest of the part.
-    pub async fn run(self) -> Result<(), Stop> {
+    pub fn new(
+        asker: Arc<Asker>,
+        downloads: Arc<dyn StateDownloads>,
+        progress: Arc<Progress>,
+        root: B256,
+        part: usize,
+    ) -> Self {
+        Self { asker, downloads, progress, root, part, held: Mutex::default() }
+    }
+
+    /// Downloads the rest of the part. [`Self::flush`] has to follow.
+    pub async fn run(&self) -> Result<(), Stop> {
         let end = last_key(self.part);
-        while let Some(start) = self.progress.next(self.part) {
+        let mut next = self.progress.next(self.part);
+        while let Some(start) = next {
             let AccountRange { mut accounts, more } = self.accounts(start, end).await?;
             let last = accounts.last().map(|(key, ..)| *key);
             // The last account may lie behind the part, where another worker gets it.
             accounts.retain(|(key, ..)| *key <= end);
-            let next = last.filter(|last| more && *last < end).and_then(|last| key_after(&last));
+            next = last.filter(|last| more && *last < end).and_then(|last| key_after(&last));
             self.range(start, next, accounts).await?;
+        }
+        Ok(())
+    }
+
+    /// Holds parts until there are enough to be written. `next` is where the worker goes on, if they complete a range.
+    async fn hold(&self, parts: Vec<StatePart>, next: Option<Option<B256>>) -> Result<(), Stop> {
+        let mut held = self.held.lock().await;
+        held.bytes += parts.iter().map(StatePart::byte_len).sum::<usize>();
+        held.parts.extend(parts);
+        held.next = next.or(held.next);
+        match held.bytes >= self.downloads.put_bytes() {
+            true => self.put(&mut held).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Writes what is held, that of a range which is not whole included.
+    pub async fn flush(&self) -> Result<(), Stop> {
+        self.put(&mut *self.held.lock().await).await
+    }
+
+    async fn put(&self, held: &mut Held) -> Result<(), Stop> {
+        let Held { parts, next, .. } = std::mem::take(held);
+        if parts.is_empty() {
+            return Ok(());
+        }
+        self.write(parts, next).await?;
+        if let Some(next) = next {
+            self.progress.advance(self.part, next);
         }
         Ok(())
     }
@@ -73,7 +123,7 @@ impl Worker {
         Ok(self.asker.ask("accounts", request, check).await?)
     }
 
-    /// Downloads slots and codes of the accounts of a range, and writes all of it.
+    /// Downloads slots and codes of the accounts of a range.
     async fn range(
         &self,
         first: B256,
@@ -95,9 +145,8 @@ impl Worker {
             Some(next) => before(&next),
             None => last_key(self.part),
         };
-        self.write(vec![accounts_part(first, last, accounts)], Some(next)).await?;
+        self.hold(vec![accounts_part(first, last, accounts)], Some(next)).await?;
         self.progress.accounts.fetch_add(count, Relaxed);
-        self.progress.advance(self.part, next);
         Ok(())
     }
 
@@ -129,7 +178,7 @@ impl Worker {
                 range.more.then_some((range.owner, from))
             });
             let root = wanted.drain(..ranges.len()).next_back().map(|(_, root)| root);
-            self.write_slots(ranges.into_iter().map(|range| (B256::ZERO, range))).await?;
+            self.hold_slots(ranges.into_iter().map(|range| (B256::ZERO, range))).await?;
             if let (Some((owner, from)), Some(root)) = (cut, root) {
                 self.large_storage(owner, root, from).await?;
             }
@@ -145,7 +194,7 @@ impl Worker {
         Ok(self.asker.ask("slots", request, check).await?)
     }
 
-    async fn write_slots(
+    async fn hold_slots(
         &self,
         ranges: impl Iterator<Item = (B256, SlotRange)>,
     ) -> Result<(), Stop> {
@@ -158,7 +207,7 @@ impl Worker {
             StatePart::Slots { owner, first, last, slots }
         };
         let parts = ranges.map(part).collect();
-        self.write(parts, None).await?;
+        self.hold(parts, None).await?;
         self.progress.slots.fetch_add(count, Relaxed);
         Ok(())
     }
@@ -183,12 +232,12 @@ impl Worker {
             let goes_on = range.more && end.is_some_and(|end| end < last);
             start = end.filter(|_| goes_on).and_then(|end| key_after(&end));
             let upto = if goes_on { end.unwrap_or(last) } else { last };
-            self.write_piece(owner, first, upto, range.slots).await?;
+            self.hold_piece(owner, first, upto, range.slots).await?;
         }
         Ok(())
     }
 
-    async fn write_piece(
+    async fn hold_piece(
         &self,
         owner: B256,
         first: B256,
@@ -196,7 +245,7 @@ impl Worker {
         slots: Vec<(B256, U256)>,
     ) -> Result<(), Stop> {
         let count = slots.len() as u64;
-        self.write(vec![StatePart::Slots { owner, first, last, slots }], None).await?;
+        self.hold(vec![StatePart::Slots { owner, first, last, slots }], None).await?;
         self.progress.slots.fetch_add(count, Relaxed);
         Ok(())
     }
