@@ -50,7 +50,10 @@ pub enum Lie {
 impl Lie {
     /// Returns whether the peer tells it until the session ends: one wrong answer is no lie yet.
     fn is_told_again(self) -> bool {
-        matches!(self, Self::WrongRange | Self::MissingProofs | Self::ChangedAccount | Self::Silence)
+        matches!(
+            self,
+            Self::WrongRange | Self::MissingProofs | Self::ChangedAccount | Self::Silence
+        )
     }
 }
 

@@ -25,11 +25,7 @@ pub struct StateCopy<'a> {
 }
 
 impl<'a> StateCopy<'a> {
-    pub fn new(
-        shared: &'a Shared,
-        leader: &'a dyn LeaderApi,
-        progress: &'a mut Progress,
-    ) -> Self {
+    pub fn new(shared: &'a Shared, leader: &'a dyn LeaderApi, progress: &'a mut Progress) -> Self {
         Self { shared, leader, progress, held: Vec::new(), held_bytes: 0 }
     }
 
