@@ -140,14 +140,22 @@ pub fn series(text: &str, series: &str) -> f64 {
 /// Returns the sum of a metric over its labels in Prometheus' text format, `None` if it has no
 /// sample.
 pub fn sum_of(text: &str, name: &str) -> Option<f64> {
-    let values = text.lines().filter_map(|line| {
+    samples_of(text, name)
+        .map(|(_, value)| value)
+        .fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+}
+
+/// Returns the samples of a metric in Prometheus' text format, each with its labels.
+pub fn samples_of<'t>(text: &'t str, name: &str) -> impl Iterator<Item = (&'t str, f64)> {
+    text.lines().filter_map(move |line| {
         let rest = line.strip_prefix(name)?;
-        let rest = rest
-            .strip_prefix('{')
-            .map_or(Some(rest), |labels| labels.rsplit_once('}').map(|(_, value)| value))?;
-        rest.strip_prefix(' ')?.split(' ').next()?.parse::<f64>().ok()
-    });
-    values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+        let (labels, rest) = match rest.strip_prefix('{') {
+            Some(rest) => rest.rsplit_once('}')?,
+            None => ("", rest),
+        };
+        let value = rest.strip_prefix(' ')?.split(' ').next()?.parse().ok()?;
+        Some((labels, value))
+    })
 }
 
 /// Returns the body of a call.

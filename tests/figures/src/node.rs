@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -353,17 +354,20 @@ impl Node {
         Ok(text)
     }
 
-    /// Returns the sum of a metric over its processes and all labels, 0 if none has it.
+    /// Returns a metric over its processes, by its labels.
     ///
     /// # Errors
     /// If a process does not answer.
-    pub fn sum_over_processes(&self, name: &str) -> anyhow::Result<f64> {
-        let of_one = |port| {
+    pub fn sums_by_labels(&self, name: &str) -> anyhow::Result<BTreeMap<String, f64>> {
+        let mut sums = BTreeMap::new();
+        for port in self.metrics_ports() {
             let (status, text) = client::get(port, "/metrics", CALL_TIME_MAX)?;
             ensure!(status == 200, "/metrics: HTTP {status}");
-            anyhow::Ok(client::sum_of(&text, name).unwrap_or_default())
-        };
-        self.metrics_ports().into_iter().map(of_one).sum()
+            for (labels, value) in client::samples_of(&text, name) {
+                *sums.entry(labels.to_owned()).or_default() += value;
+            }
+        }
+        Ok(sums)
     }
 
     /// Returns the traces that its processes keep, one answer for each process.

@@ -18,7 +18,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use outside::Outside;
-use std::{fs, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf, time::Duration};
 use tandem_overlap::stats::quantile;
 
 /// Share of a processor that each process has: with a period of 5 ms, groups can have no less. Those
@@ -147,9 +147,16 @@ fn compare_delay(setting: &Setting, name: &str, corpus: &Corpus) -> anyhow::Resu
 
 /// Counts the bytes between the processes of a cluster with two tx-executors.
 fn count_bytes(setting: &Setting, name: &str, corpus: &Corpus) -> anyhow::Result<Vec<Figure>> {
-    let bytes = replay(setting, corpus, 2)?.bytes;
-    let ratio = bytes / corpus.block_bytes()?;
-    let note = format!("{:.2} MB a block", bytes / corpus.len() as f64 / 1e6);
+    let pairs = replay(setting, corpus, 2)?.bytes;
+    let ratio = pairs.values().sum::<f64>() / corpus.block_bytes()?;
+    let mut pairs: Vec<_> = pairs.into_iter().collect();
+    pairs.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    let per_block = |bytes: f64| bytes / corpus.len() as f64 / 1e6;
+    let mut note = format!("MB a block: {:.2}", per_block(pairs.iter().map(|(_, it)| it).sum()));
+    for (labels, bytes) in pairs.iter().take(6) {
+        // Writing to a string cannot fail.
+        let _ = write!(note, "; {:.2} {labels}", per_block(*bytes));
+    }
     Ok(vec![Figure::new(name, ratio, Limit::AtMost(3.0)).note(note)])
 }
 
@@ -159,8 +166,8 @@ struct Replay {
     times: Vec<f64>,
     /// Number of transactions that tx-executors executed.
     leased: f64,
-    /// Bytes between the processes: of their calls and streams, and of events.
-    bytes: f64,
+    /// Bytes between the processes by the metric's labels: of their calls and streams, and of events.
+    bytes: BTreeMap<String, f64>,
 }
 
 /// Replays a corpus with so many tx-executors, 0 for one process alone.
@@ -178,13 +185,17 @@ fn replay(setting: &Setting, corpus: &Corpus, tx_executors: u16) -> anyhow::Resu
 fn replay_on(node: Node, corpus: &Corpus) -> anyhow::Result<Replay> {
     let processes: Vec<_> = node.processes()?.into_iter().map(|(_, pid)| pid).collect();
     let quota = Quota::of_each(&processes, SHARE).context("limit the processes")?;
-    let exchanged = || {
-        let names = ["tandem_rpc_bytes_total", "tandem_bus_sent_bytes_total"];
-        names.into_iter().map(|name| node.sum_over_processes(name)).sum::<anyhow::Result<f64>>()
+    let exchanged = || -> anyhow::Result<BTreeMap<String, f64>> {
+        let mut sums = node.sums_by_labels("tandem_rpc_bytes_total")?;
+        sums.extend(node.sums_by_labels("tandem_bus_sent_bytes_total")?);
+        Ok(sums)
     };
     let before = exchanged()?;
     let mut times = corpus.replay(&node, GAP)?;
-    let bytes = exchanged()? - before;
+    let mut bytes = exchanged()?;
+    for (labels, bytes) in &mut bytes {
+        *bytes -= before.get(labels).copied().unwrap_or_default();
+    }
     let text = node.metrics()?;
     let executed = "tandem_executor_leased_transactions_total{outcome=\"executed\"}";
     let leased = series(&text, executed);
