@@ -92,7 +92,7 @@ impl<'p> Sorted<'p> {
         }
         let view = store.view();
         let begin = self.slots.first().map(|(owner, ..)| owner.as_slice());
-        // Where nothing is there yet, it stands behind the last range, and no range costs a look.
+        // The cursor stands behind the last range if nothing is there yet, so no range costs a look.
         let mut old = view.range::<Slots>(begin.unwrap_or_default(), None);
         for (owner, first, last, slots) in &self.slots {
             delete_other_slots(&mut old, &mut batch, owner, [first, last], slots)?;

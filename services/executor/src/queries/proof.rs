@@ -103,26 +103,26 @@ impl Proofs {
         targets.extend(keys.iter().map(slot));
         // The storage root is needed even without any slot.
         targets.push(slot(&B256::ZERO));
+        // storage-writer moves the base before this process hears of it.
+        let mut oldest = self.chain.base().number;
         for _ in 0..ATTEMPTS_MAX {
             let view = self.view(block)?;
             let branch = view.branch();
             // This order matters: a block whose diff is gone is in the base that is read next.
             let diffs = self.trie_diffs(branch.hashes())?;
             let base = self.chain.storage.walk_trie(&targets)?;
+            oldest = oldest.max(base.base.number);
             if let Some(nodes) = Nodes::new(branch, &diffs, base) {
                 return Ok(nodes);
             }
         }
-        Err(self.unavailable(block))
+        Err(Error::ProofUnavailable { block, oldest })
     }
 
     /// Returns the state after a block whose trie nodes can be read.
     fn view(&self, block: BlockId) -> Result<StateView, Error> {
-        self.chain.recent_view(block).ok_or_else(|| self.unavailable(block))
-    }
-
-    fn unavailable(&self, block: BlockId) -> Error {
-        Error::ProofUnavailable { block, oldest: self.chain.base().number }
+        let oldest = self.chain.base().number;
+        self.chain.recent_view(block).ok_or(Error::ProofUnavailable { block, oldest })
     }
 
     /// Returns the trie diffs of these blocks, `None` for a block that is no longer pending. Each

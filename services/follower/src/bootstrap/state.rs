@@ -35,7 +35,7 @@ impl<'a> StateCopy<'a> {
     /// [`Error::Lost`], [`Error::Refused`], [`Error::Own`], [`Error::Stopping`].
     pub fn run(&mut self) -> Result<bool, Error> {
         let ended = self.copy();
-        // What came before an error is of use, too.
+        // The parts that came before an error are of use, too.
         self.write()?;
         ended
     }

@@ -117,7 +117,7 @@ async fn whole(
     let workers: Vec<_> = (0..progress::PARTS).map(of_part).collect();
     let ended = run(&workers).await;
     if !matches!(ended, Err(Stop::Failed(_))) {
-        // What came before the state was too old stays of use.
+        // The ranges that came before the state was too old stay of use.
         for worker in &workers {
             worker.flush().await?;
         }

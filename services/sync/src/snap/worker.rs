@@ -57,7 +57,7 @@ pub struct Worker {
 struct Held {
     parts: Vec<StatePart>,
     bytes: usize,
-    /// Where the worker goes on after the last whole range of these, `None` inside if that was the last of its part.
+    /// Key at which the worker goes on after the last whole range of these, `None` inside if that was the last of its part.
     next: Option<Option<B256>>,
 }
 

@@ -86,7 +86,7 @@ async fn proofs_hold_in_the_base_and_above_it() {
     // The base has left this block behind.
     let old = json!([Address::ZERO, [], genesis.hash]);
     let error = node.http.call("eth_getProof", old).await.unwrap_err();
-    assert_eq!(error.code, 4444);
+    assert_eq!(error.code, 4444, "{error:?}");
     assert!(error.message.contains("oldest"), "{error:?}");
     node.stop_and_verify().await;
 }
