@@ -257,4 +257,4 @@ fn add_unchanged<'o>(
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

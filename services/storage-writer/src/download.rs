@@ -17,7 +17,7 @@ use crate::{
     rebuild::{Built, Sink, rebuild_all},
     service::{StorageWriter, stopped},
     shared::Shared,
-    state_parts::{self, BATCH_BYTES},
+    state_parts::{self, write_if_full},
 };
 use std::sync::atomic::Ordering::Relaxed;
 use tandem_chain::ListedChanges;
@@ -319,10 +319,6 @@ impl Sink for Tries<'_> {
 
     fn orphan(&mut self, owner: B256, slot: B256) -> Result<(), Error> {
         self.orphans.delete::<Slots>((owner, slot));
-        if self.orphans.byte_len() < BATCH_BYTES {
-            return Ok(());
-        }
-        let full = std::mem::replace(&mut self.orphans, self.store.batch());
-        Ok(self.store.write(full, Durability::Process)?)
+        write_if_full(self.store, &mut self.orphans)
     }
 }

@@ -8,9 +8,10 @@ use tandem_store::{
     Batch, Cursor, Durability, Store, Table,
     tables::{Accounts, Code, Slots},
 };
+use tandem_trie::key_after;
 
 /// Size in bytes at which a batch is written.
-pub const BATCH_BYTES: usize = 4 << 20;
+const BATCH_BYTES: usize = 4 << 20;
 
 /// Size of parts that are best put at once ([`StatePart::byte_len`]). Its accounts and its slots become a file each. Every worker of a
 /// download holds so much.
@@ -38,7 +39,11 @@ pub fn put<'s>(store: &'s Store, parts: &[StatePart]) -> Result<Batch<'s>, Error
     Ok(batch)
 }
 
-fn write_if_full<'s>(store: &'s Store, batch: &mut Batch<'s>) -> Result<(), Error> {
+/// Writes a batch that is large, and begins another one.
+///
+/// # Errors
+/// [`Error`] of the database.
+pub fn write_if_full<'s>(store: &'s Store, batch: &mut Batch<'s>) -> Result<(), Error> {
     if batch.byte_len() < BATCH_BYTES {
         return Ok(());
     }
@@ -224,24 +229,16 @@ fn delete_other_storage(
             continue;
         }
         // The slots of this account were replaced by themselves.
-        let Some(next) = after(&owner) else { break };
+        let Some(next) = key_after(&owner) else { break };
         old.seek(next.as_slice());
     }
     Ok(())
 }
 
-/// Returns the key after this one, `None` after the last.
-fn after(key: &B256) -> Option<B256> {
-    let at = key.iter().rposition(|byte| *byte != 0xff)?;
-    let mut next = *key;
-    next[at] += 1;
-    next[at + 1..].fill(0);
-    Some(next)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diff_check::tests::records;
     use std::collections::BTreeSet;
     use tandem_primitives::{Account, EMPTY_CODE_HASH};
     use tandem_store::Options;
@@ -305,16 +302,6 @@ mod tests {
             parts.swap(at, random.below(at as u64 + 1) as usize);
         }
         parts
-    }
-
-    fn records<T: Table>(store: &Store) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let view = store.view();
-        let (mut cursor, mut found) = (view.range::<T>(&[], None), Vec::new());
-        while let Some((key, value)) = cursor.entry().unwrap() {
-            found.push((key.to_vec(), value.to_vec()));
-            cursor.advance();
-        }
-        found
     }
 
     #[test]

@@ -218,7 +218,7 @@ fn honest_diffs_are_taken_and_any_change_of_one_node_is_refused() {
 }
 
 /// Returns all records of a table.
-fn records<T: Table>(store: &Store) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub fn records<T: Table>(store: &Store) -> Vec<(Vec<u8>, Vec<u8>)> {
     let view = store.view();
     let mut cursor = view.cursor::<T>(&[]);
     let mut records = Vec::new();
