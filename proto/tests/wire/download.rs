@@ -171,7 +171,7 @@ fn malformed_steps_name_the_field() {
         ),
         (
             accounts(|it| it.firsts = vec![0; 32 * (DOWNLOADED_PARTS_MAX + 1)].into()),
-            "download.put_state.accounts.firsts: 4097 are more than 4096",
+            "download.put_state.accounts.firsts: 32769 are more than 32768",
         ),
         (
             accounts(|it| it.lasts = vec![0; 32].into()),
