@@ -47,8 +47,9 @@ const BLOB_KEYS: [usize; 6] = [34, 35, 36, 37, 38, 39];
 const BUILD_TIME: Duration = Duration::from_millis(500);
 /// Samples in a second of processor time.
 const FREQUENCY: u32 = 250;
-/// Longest wait for all sessions.
-const SESSIONS_TIME_MAX: Duration = Duration::from_secs(120);
+/// Longest wait for all sessions. A peer that was not reached while all nodes start is dialled again
+/// after half a minute, then after one minute, and so on.
+const SESSIONS_TIME_MAX: Duration = Duration::from_secs(300);
 /// Longest wait for an answer beyond the time of the profile: naming functions takes a while.
 const NAMING_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -121,6 +122,7 @@ struct Measured {
     /// Processor time that a sample stands for.
     period: Duration,
     duration: Duration,
+    connected_after: Duration,
     sessions: f64,
     packets: f64,
     verified: f64,
@@ -167,6 +169,8 @@ struct Network {
     subject: Node,
     peers: Vec<Node>,
     geths: Vec<(Geth, GethData)>,
+    /// Time in which the node under test got all its sessions.
+    connected_after: Duration,
 }
 
 impl Network {
@@ -197,13 +201,14 @@ impl Network {
             }
             geths.push((geth, data));
         }
-        let network = Self { subject, peers, geths };
+        let mut network = Self { subject, peers, geths, connected_after: Duration::ZERO };
         let begin = Instant::now();
         while network.value(SESSIONS)? < network.others() as f64 {
             let (has, all) = (network.value(SESSIONS)?, network.others());
             ensure!(begin.elapsed() < SESSIONS_TIME_MAX, "the node has {has} of {all} sessions");
             thread::sleep(Duration::from_millis(200));
         }
+        network.connected_after = begin.elapsed();
         Ok(network)
     }
 
@@ -373,6 +378,7 @@ fn run(
         budget: Budget::of(&profile),
         period: profile.period,
         duration: profile.duration,
+        connected_after: network.connected_after,
         sessions: network.value(SESSIONS)?,
         packets: (after[0] - before[0]) / minutes,
         verified: after[1] - before[1],
@@ -417,9 +423,12 @@ fn figures(measured: &Measured) -> Vec<Figure> {
     let share =
         |what: &str, subsystem, max| Figure::new(name(what), measured.share(subsystem), limit(max));
     let Measured { sessions, packets, verified, blocks, transactions, blobs, .. } = measured;
+    let connected = measured.connected_after.as_secs();
     vec![
         share("discovery, % of the node's time", Subsystem::Discovery, DISCOVERY_MAX)
-            .note(format!("{packets:.1} packets a minute, {sessions} sessions")),
+            .note(format!(
+                "{packets:.1} packets a minute, {sessions} sessions, all there after {connected} s"
+            )),
         share("KZG, % of the node's time", Subsystem::Blobs, BLOBS_MAX)
             .note(format!("{verified} blobs verified, {blobs} in blocks")),
         Figure::new(name("processors"), measured.processors(), Limit::None).note(format!(
@@ -472,6 +481,7 @@ mod tests {
             budget: Budget { samples, subsystems, ..Budget::default() },
             period: Duration::from_millis(4),
             duration: Duration::from_secs(10),
+            connected_after: Duration::from_secs(4),
             sessions: 10.0,
             packets: 8.25,
             verified: 3.0,
