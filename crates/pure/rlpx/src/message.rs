@@ -3,7 +3,7 @@
 use crate::{
     Error, HEADER_BYTES,
     frame::{Direction, body_bytes},
-    p2p::HELLO_BYTES_MAX,
+    p2p::{DISCONNECT, HELLO_BYTES_MAX},
 };
 use alloy_rlp::Decodable;
 use snap::raw;
@@ -14,6 +14,9 @@ pub const MESSAGE_BYTES_MAX: usize = 10 << 20;
 
 /// Bytes of a message id, at most.
 const ID_BYTES_MAX: usize = 9;
+
+/// Bytes of the reason for a session's end: a list with one small number.
+const REASON_BYTES_MAX: usize = 2;
 
 /// Bytes that one byte of Snappy decompresses to, at most: a copy of 64 bytes takes 3.
 const EXPANSION_MAX: usize = 22;
@@ -125,7 +128,13 @@ impl Decoder {
         let id = u64::decode(&mut content).map_err(Error::MessageId)?;
         let max = self.limits.message_bytes_max;
         if self.decompress {
-            return Ok(Message { id, content: decompress(content, max)? });
+            return match decompress(content, max) {
+                // A peer that ends the session before it has read the Hello does not compress yet.
+                Err(Error::Decompress) if id == DISCONNECT && content.len() <= REASON_BYTES_MAX => {
+                    Ok(Message { id, content: content.to_vec() })
+                }
+                decompressed => Ok(Message { id, content: decompressed? }),
+            };
         }
         let bytes = content.len();
         if bytes > max {

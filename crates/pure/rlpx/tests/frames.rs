@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use rand::{SeedableRng, rngs::StdRng};
 use tandem_discv4::NodeKey;
 use tandem_rlpx::{
-    Decoder, Encoder, Error, HEADER_BYTES, HELLO_BYTES_MAX, Initiator, Limits, MAC_BYTES,
-    MESSAGE_BYTES_MAX, Message, accept,
+    DISCONNECT, Decoder, DisconnectReason, Encoder, Error, HEADER_BYTES, HELLO_BYTES_MAX,
+    Initiator, Limits, MAC_BYTES, MESSAGE_BYTES_MAX, Message, accept, decode_disconnect,
+    encode_disconnect,
 };
 
 /// Returns the two ends of one direction.
@@ -124,4 +125,25 @@ fn content_that_is_not_compressed_is_refused_where_it_has_to_be() {
     let (mut encoder, mut decoder) = (direction(1).0, compressed(1).1);
     let frame = sealed(&mut encoder, 1, &[0xff; 20]);
     assert_eq!(open(&mut decoder, &frame), Err(Error::Decompress));
+}
+
+/// A peer that gives up before it has read the Hello does not know yet that messages are compressed.
+#[test]
+fn a_disconnect_is_understood_with_and_without_compression() {
+    for reason in [DisconnectReason::Timeout, DisconnectReason::Requested] {
+        for compress in [false, true] {
+            let (mut encoder, mut decoder) = direction(1);
+            if compress {
+                encoder.compress();
+            }
+            decoder.decompress(Limits::of_messages(MESSAGE_BYTES_MAX));
+            let frame = sealed(&mut encoder, DISCONNECT, &encode_disconnect(reason));
+            let message = open(&mut decoder, &frame).unwrap();
+            assert_eq!(decode_disconnect(&message.content), Ok(reason), "{compress}");
+        }
+    }
+    let (mut encoder, mut decoder) = direction(1);
+    decoder.decompress(Limits::of_messages(MESSAGE_BYTES_MAX));
+    let frame = sealed(&mut encoder, DISCONNECT, &[0xc2, 0x0b, 0x0b]);
+    assert_eq!(open(&mut decoder, &frame), Err(Error::Decompress), "longer than a reason");
 }
