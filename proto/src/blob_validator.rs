@@ -13,6 +13,50 @@ pub const BLOB_BYTES: usize = 131_072;
 /// Number of cells in an extended blob, and of proofs of a blob in [`Form::CellProofs`] (EIP-7594).
 pub const CELLS: usize = 128;
 
+/// Number of bytes in a cell (EIP-7594).
+pub const CELL_BYTES: usize = 2048;
+
+/// Set of the cells of a blob, with a bit for each: bit `i % 8` of byte `i / 8` stands for cell `i`, as in
+/// SSZ and in eth/72 (EIP-8070).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct CellSet(pub [u8; CELLS / 8]);
+
+impl CellSet {
+    /// The cells that are the blob itself. The others extend it.
+    pub const BLOB: Self = {
+        let mut bits = [0; CELLS / 8];
+        let mut byte = 0;
+        while byte < BLOB_BYTES / CELL_BYTES / 8 {
+            bits[byte] = u8::MAX;
+            byte += 1;
+        }
+        Self(bits)
+    };
+
+    /// All cells of an extended blob.
+    pub const ALL: Self = Self([u8::MAX; CELLS / 8]);
+
+    /// Returns the indices of the cells, in ascending order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..CELLS).filter(move |index| self.0[index / 8] >> (index % 8) & 1 == 1)
+    }
+
+    /// Returns the number of cells.
+    pub fn len(self) -> usize {
+        self.0.iter().map(|bits| bits.count_ones() as usize).sum()
+    }
+
+    /// Returns whether there is no cell.
+    pub fn is_empty(self) -> bool {
+        self.0 == [0; CELLS / 8]
+    }
+
+    /// Returns whether all cells of `other` are in this set.
+    pub fn has_all(self, other: Self) -> bool {
+        self.0.iter().zip(other.0).all(|(own, other)| own & other == other)
+    }
+}
+
 /// Commitment to a blob: a compressed point of BLS12-381's G1, unchecked.
 pub type Commitment = [u8; 48];
 

@@ -2,8 +2,8 @@
 //! [`TransactionExchange`](crate::peer_sessions::TransactionExchange) and
 //! [`TransactionPeer`](crate::peer_sessions::TransactionPeer) as messages.
 
-use crate::peer_sessions::{Announcement, Gossip, Misconduct, PeerId, Result};
-use tandem_primitives::{B256, Bytes};
+use crate::peer_sessions::{Announcement, Found, Gossip, Misconduct, PeerId, Result, Wanted};
+use tandem_primitives::Bytes;
 
 /// Message of tx-pool to peer-sessions.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,8 +21,8 @@ pub enum PoolMessage {
         id: u64,
         /// Peer.
         peer: PeerId,
-        /// Wanted transactions, 1 to [`crate::limits::WANTED_TRANSACTIONS_MAX`].
-        hashes: Vec<B256>,
+        /// Question.
+        wanted: Wanted,
     },
     /// Misconduct of a peer.
     Report {
@@ -35,8 +35,8 @@ pub enum PoolMessage {
     Pooled {
         /// Number of the question.
         id: u64,
-        /// Transactions in their network form.
-        transactions: Vec<Bytes>,
+        /// Answer, of the kind of the question.
+        found: Found,
     },
 }
 
@@ -65,15 +65,15 @@ pub enum SessionsMessage {
     Answer {
         /// Number of the question.
         id: u64,
-        /// Transactions, or the reason why there are none.
-        result: Result<Vec<Bytes>>,
+        /// Answer of the peer, or the reason why there is none.
+        result: Result<Found>,
     },
     /// Question of a peer, which [`PoolMessage::Pooled`] answers.
     Wanted {
         /// Number of the question.
         id: u64,
-        /// Wanted transactions, 1 to [`crate::limits::WANTED_TRANSACTIONS_MAX`].
-        hashes: Vec<B256>,
+        /// Question.
+        wanted: Wanted,
         /// Number of bytes after about which the answer ends.
         bytes_max: u64,
     },

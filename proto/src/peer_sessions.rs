@@ -5,6 +5,7 @@
 //! whose items do not match.
 
 use crate::{
+    blob_validator::CellSet,
     limits::FETCH_ITEMS_MAX,
     snap::{StateItems, StateRequest},
     storage::BlockRef,
@@ -199,10 +200,22 @@ pub trait PeerSessionsApi: Send + Sync + 'static {
 pub struct Announcement {
     /// Type of the transaction (EIP-2718).
     pub kind: u8,
-    /// Bytes of its network form: with blobs, if it has any.
+    /// Bytes of its network form.
     pub bytes: u64,
     /// Its hash.
     pub hash: B256,
+    /// Its blobs, if it has any.
+    pub blobs: AnnouncedBlobs,
+}
+
+/// Blobs of an announced transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AnnouncedBlobs {
+    /// They are part of the network form, and take so many bytes of it. In the words of a peer, 0 stands
+    /// for an unknown number.
+    Inside(u64),
+    /// They are not counted: the peer has these cells of each (eth/72, EIP-8070).
+    Apart(CellSet),
 }
 
 /// News about transactions for a peer.
@@ -210,8 +223,47 @@ pub struct Announcement {
 pub enum Gossip {
     /// Transactions in full, none with blobs: EIP-2718 bytes.
     Transactions(Vec<Bytes>),
-    /// Transactions that this node has, at most 4096.
+    /// Transactions that this node has, at most 4096. All cells of their blobs are here.
     Announcements(Vec<Announcement>),
+}
+
+/// What is asked of a peer, or of the pool by a peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// Transactions, 1 to [`crate::limits::WANTED_TRANSACTIONS_MAX`].
+    pub hashes: Vec<B256>,
+    /// Part of them.
+    pub part: Part,
+}
+
+/// Wanted part of transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Transactions in their network form. Peers before eth/72 know no other.
+    WithBlobs,
+    /// Transactions in their network form with an empty list of blobs.
+    WithoutBlobs,
+    /// These cells of their blobs.
+    Cells(CellSet),
+}
+
+/// What was found of [`Wanted`], without the transactions that are not there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Transactions.
+    Transactions(Vec<Bytes>),
+    /// Cells.
+    Cells(Vec<TransactionCells>),
+}
+
+/// Cells of the blobs of one transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TransactionCells {
+    /// Hash of the transaction.
+    pub hash: B256,
+    /// Cells, of [`crate::blob_validator::CELL_BYTES`] each: the cell with the first index of each blob,
+    /// then that with the second one of each, and so on.
+    pub cells: Vec<Bytes>,
 }
 
 /// A session's end for transactions. Calls never block.
@@ -225,9 +277,10 @@ pub trait TransactionPeer: Send + Sync + 'static {
     /// [`Error::Busy`], [`Error::Gone`].
     fn send(&self, gossip: Gossip) -> Result<()>;
 
-    /// Asks for transactions, at most 256. The answer has them in their network form, without those
-    /// that the peer lacks; nothing in it is checked.
-    fn request(&self, hashes: Vec<B256>) -> Pending<Vec<Bytes>>;
+    /// Asks for transactions, or for cells, which only a peer with eth/72 has. Whether the peer leaves out
+    /// blobs depends on the session. Nothing in the answer is checked, except that it is transactions or
+    /// cells like the question.
+    fn request(&self, wanted: Wanted) -> Pending<Found>;
 
     /// Reports misconduct: the session ends, and the peer gets no other for a while.
     fn report(&self, misconduct: Misconduct);
@@ -248,7 +301,7 @@ pub trait TransactionExchange: Send + Sync + 'static {
     /// Hands over transactions that a peer sent without a request.
     fn received(&self, peer: &PeerId, transactions: Vec<Bytes>);
 
-    /// Returns transactions for a peer, in their network form, without those that are not here. Ends
-    /// after about `bytes_max` bytes.
-    fn pooled(&self, hashes: &[B256], bytes_max: usize) -> Vec<Bytes>;
+    /// Returns transactions for a peer, with their blobs, or cells of these, without those that are not
+    /// here. Ends after about `bytes_max` bytes.
+    fn pooled(&self, wanted: &Wanted, bytes_max: usize) -> Found;
 }

@@ -9,27 +9,20 @@ use std::{
 };
 use tandem_cluster::load_or_create_node_key;
 use tandem_cluster_tests::Running;
-use tandem_testkit::geth::{devp2p, devp2p_of_eth71, suite_chain};
+use tandem_testkit::geth::{devp2p, suite_chain};
 use tempfile::TempDir;
 
-/// Suite of `devp2p rlpx`. Each of its tests is in one of the two lists.
+/// Suite of `devp2p rlpx`.
 struct Suite {
-    /// Returns the tool with the suite, if it is installed.
-    tool: fn() -> Option<PathBuf>,
     /// Command that runs it.
     command: &'static str,
-    /// Tests that must pass.
-    passing: &'static [&'static str],
-    /// Tests whose result means nothing, each with the reason.
-    other: &'static [(&'static str, &'static str)],
+    /// Its tests, all of which must pass.
+    tests: &'static [&'static str],
 }
 
-const NO_ETH72: &str = "it ends at once, as OK, without eth/72";
-
 const ETH: Suite = Suite {
-    tool: devp2p,
     command: "eth-test",
-    passing: &[
+    tests: &[
         "Status",
         "MaliciousHandshake",
         "BlockRangeUpdateExpired",
@@ -51,27 +44,19 @@ const ETH: Suite = Suite {
         "BlobViolations",
         "TestBlobTxWithoutSidecar",
         "TestBlobTxWithMismatchedSidecar",
-    ],
-    other: &[
-        ("BlobTxAvailabilityFailure", NO_ETH72),
-        ("GetCells", NO_ETH72),
-        ("BlobTxWithInvalidCells", NO_ETH72),
+        "BlobTxAvailabilityFailure",
+        "GetCells",
+        "BlobTxWithInvalidCells",
     ],
 };
 
 const SNAP1: Suite = Suite {
-    tool: devp2p_of_eth71,
     command: "snap-test",
-    passing: &["Status", "AccountRange", "GetByteCodes", "GetTrieNodes", "GetStorageRanges"],
-    other: &[],
+    tests: &["Status", "AccountRange", "GetByteCodes", "GetTrieNodes", "GetStorageRanges"],
 };
 
-const SNAP2: Suite = Suite {
-    tool: devp2p_of_eth71,
-    command: "snap2-test",
-    passing: &["Status", "GetBlockAccessLists", "TrieNodesRemoved"],
-    other: &[],
-};
+const SNAP2: Suite =
+    Suite { command: "snap2-test", tests: &["Status", "GetBlockAccessLists", "TrieNodesRemoved"] };
 
 #[test]
 fn geths_suite_for_eth_passes() {
@@ -93,10 +78,9 @@ fn geths_suite_for_snap_2_passes() {
 /// diffs of 128 blocks.
 const ATTEMPTS: usize = 3;
 
-/// Runs a suite on a node of its own. Fails if a test that must pass fails or is missing, and if a
-/// test is in neither list.
+/// Runs a suite on a node of its own. Fails if a test fails or is missing, and if there is one more.
 fn run(suite: &Suite) {
-    let (Some(devp2p), Some(chain)) = ((suite.tool)(), suite_chain()) else { return };
+    let (Some(devp2p), Some(chain)) = (devp2p(), suite_chain()) else { return };
     let folder = TempDir::new().unwrap();
     let node = Node::start(folder.path(), &chain);
     let mut said = String::new();
@@ -115,25 +99,18 @@ fn run(suite: &Suite) {
 }
 
 impl Suite {
-    /// Compares results with the two lists.
+    /// Compares results with the tests that there are.
     fn faults(&self, results: &BTreeMap<&str, bool>) -> Vec<String> {
         let mut faults = Vec::new();
-        for name in self.passing {
+        for name in self.tests {
             match results.get(name) {
                 Some(true) => {}
                 Some(false) => faults.push(format!("{name} fails")),
                 None => faults.push(format!("{name} is no test of the suite")),
             }
         }
-        for (name, reason) in self.other {
-            if !results.contains_key(name) {
-                faults.push(format!("{name} ({reason}) is no test of the suite"));
-            }
-        }
-        let known: Vec<_> =
-            self.passing.iter().chain(self.other.iter().map(|(name, _)| name)).collect();
-        let unknown = results.keys().filter(|name| !known.contains(name));
-        faults.extend(unknown.map(|name| format!("{name} is in neither list")));
+        let unknown = results.keys().filter(|name| !self.tests.contains(name));
+        faults.extend(unknown.map(|name| format!("{name} is not known")));
         faults
     }
 }
@@ -159,18 +136,12 @@ fn results_are_read_from_tap() {
 }
 
 #[test]
-fn what_fails_and_what_is_in_no_list_is_a_fault() {
-    let suite =
-        Suite { passing: &["A", "B"], other: &[("C", "no reason"), ("D", NO_ETH72)], ..ETH };
-    let good = [("A", true), ("B", true), ("C", false), ("D", true)];
+fn what_fails_and_what_is_not_known_is_a_fault() {
+    let suite = Suite { tests: &["A", "B"], ..ETH };
+    let good = [("A", true), ("B", true)];
     assert_eq!(suite.faults(&BTreeMap::from(good)), Vec::<String>::new());
-    let bad = [("A", false), ("D", false), ("E", true)];
-    let want = [
-        "A fails",
-        "B is no test of the suite",
-        "C (no reason) is no test of the suite",
-        "E is in neither list",
-    ];
+    let bad = [("A", false), ("C", true)];
+    let want = ["A fails", "B is no test of the suite", "C is not known"];
     assert_eq!(suite.faults(&BTreeMap::from(bad)), want);
 }
 

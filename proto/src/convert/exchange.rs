@@ -2,13 +2,16 @@
 
 use super::{
     error::{At, ConvertError, Reason},
-    field::{at_most, count, hash_list, items, range, required, size, sizes_from, split},
+    field::{
+        at_most, count, hash_list, items, length, range, required, size, sizes_from, split, total,
+    },
     peer_sessions::{id_bytes, peer_id},
 };
 use crate::{
+    blob_validator::{CELL_BYTES, CellSet},
     exchange::{PoolMessage, SessionsMessage},
     limits::{EXCHANGED_ANNOUNCEMENTS_MAX, EXCHANGED_TRANSACTIONS_MAX, WANTED_TRANSACTIONS_MAX},
-    peer_sessions::{Announcement, Gossip},
+    peer_sessions::{AnnouncedBlobs, Announcement, Found, Gossip, Part, TransactionCells, Wanted},
     wire::peer_sessions::v1::{
         self, exchange_transactions_request as pool_wire,
         exchange_transactions_response as sessions_wire,
@@ -42,13 +45,25 @@ impl TryFrom<v1::Transactions> for Vec<Raw> {
 }
 
 impl From<Vec<Announcement>> for v1::Announcements {
-    /// Leaves out announcements beyond [`EXCHANGED_ANNOUNCEMENTS_MAX`].
+    /// Leaves out announcements beyond [`EXCHANGED_ANNOUNCEMENTS_MAX`]. Either all of them have their
+    /// blobs apart, or none.
     fn from(mut all: Vec<Announcement>) -> Self {
         all.truncate(EXCHANGED_ANNOUNCEMENTS_MAX);
+        let cells = all.iter().find_map(|it| match it.blobs {
+            AnnouncedBlobs::Apart(cells) => Some(cells),
+            AnnouncedBlobs::Inside(_) => None,
+        });
+        let inside = |it: &Announcement| match it.blobs {
+            AnnouncedBlobs::Inside(bytes) => bytes,
+            AnnouncedBlobs::Apart(_) => 0,
+        };
+        let has_blobs = all.iter().any(|it| inside(it) > 0);
         Self {
             kinds: all.iter().map(|it| it.kind).collect::<Vec<_>>().into(),
             sizes: all.iter().map(|it| it.bytes).collect(),
             hashes: hash_list(all.iter().map(|it| &it.hash)),
+            blob_sizes: all.iter().filter(|_| has_blobs).map(inside).collect(),
+            cells: set_bytes(cells),
         }
     }
 }
@@ -62,17 +77,84 @@ impl TryFrom<v1::Announcements> for Vec<Announcement> {
         count(expected, wire.sizes.len()).at("sizes")?;
         let hashes = items::<32>(&wire.hashes).at("hashes")?;
         count(expected, hashes.len()).at("hashes")?;
-        let columns = wire.kinds.iter().zip(wire.sizes).zip(hashes);
-        let announcement =
-            |((&kind, bytes), hash)| Announcement { kind, bytes, hash: B256::from(hash) };
+        if !wire.blob_sizes.is_empty() {
+            count(expected, wire.blob_sizes.len()).at("blob_sizes")?;
+        }
+        let cells = set(&wire.cells).at("cells")?;
+        let columns = wire.kinds.iter().zip(wire.sizes).zip(hashes).enumerate();
+        let announcement = |(index, ((&kind, bytes), hash)): (usize, ((&u8, u64), &[u8; 32]))| {
+            let inside = wire.blob_sizes.get(index).copied().unwrap_or(0);
+            let blobs = cells.map_or(AnnouncedBlobs::Inside(inside), AnnouncedBlobs::Apart);
+            Announcement { kind, bytes, hash: B256::from(hash), blobs }
+        };
         Ok(columns.map(announcement).collect())
     }
 }
 
-fn hashes(bytes: &Bytes) -> Result<Vec<B256>, Reason> {
-    let hashes = items::<32>(bytes)?;
-    range(1, WANTED_TRANSACTIONS_MAX as u64, hashes.len() as u64)?;
-    Ok(hashes.iter().map(B256::from).collect())
+fn set_bytes(cells: Option<CellSet>) -> Bytes {
+    cells.map(|cells| Bytes::copy_from_slice(&cells.0)).unwrap_or_default()
+}
+
+fn set(bytes: &[u8]) -> Result<Option<CellSet>, Reason> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    length(16, bytes.len())?;
+    Ok(bytes.first_chunk().copied().map(CellSet))
+}
+
+fn wanted(hashes: &[u8], cells: &[u8], without_blobs: bool) -> Result<Wanted, ConvertError> {
+    let hashes = items::<32>(hashes).at("hashes")?;
+    range(1, WANTED_TRANSACTIONS_MAX as u64, hashes.len() as u64).at("hashes")?;
+    let hashes = hashes.iter().map(B256::from).collect();
+    let part = match set(cells).at("cells")? {
+        Some(cells) => Part::Cells(cells),
+        None if without_blobs => Part::WithoutBlobs,
+        None => Part::WithBlobs,
+    };
+    Ok(Wanted { hashes, part })
+}
+
+/// Returns the cells of a part as a field, and whether it is without blobs.
+fn part_fields(part: Part) -> (Bytes, bool) {
+    match part {
+        Part::WithBlobs => (Bytes::new(), false),
+        Part::WithoutBlobs => (Bytes::new(), true),
+        Part::Cells(cells) => (set_bytes(Some(cells)), false),
+    }
+}
+
+impl From<Vec<TransactionCells>> for v1::Cells {
+    /// Leaves out transactions beyond [`WANTED_TRANSACTIONS_MAX`].
+    fn from(mut all: Vec<TransactionCells>) -> Self {
+        all.truncate(WANTED_TRANSACTIONS_MAX);
+        let mut cells = Vec::with_capacity(all.iter().map(|it| it.cells.len() * CELL_BYTES).sum());
+        all.iter().flat_map(|it| &it.cells).for_each(|cell| cells.extend_from_slice(cell));
+        Self {
+            hashes: hash_list(all.iter().map(|it| &it.hash)),
+            counts: all.iter().map(|it| size(it.cells.len())).collect(),
+            cells: cells.into(),
+        }
+    }
+}
+
+impl TryFrom<v1::Cells> for Vec<TransactionCells> {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::Cells) -> Result<Self, ConvertError> {
+        let hashes = items::<32>(&wire.hashes).at("hashes")?;
+        at_most(WANTED_TRANSACTIONS_MAX, hashes.len()).at("hashes")?;
+        count(hashes.len() as u64, wire.counts.len()).at("counts")?;
+        let bytes = total(&wire.counts).saturating_mul(CELL_BYTES as u64);
+        length(bytes, wire.cells.len()).at("cells")?;
+        let mut rest = wire.cells;
+        let of_one = |(hash, count): (&[u8; 32], u32)| {
+            let own = rest.split_to(rest.len().min(count as usize * CELL_BYTES));
+            let cells = own.chunks(CELL_BYTES).map(|cell| own.slice_ref(cell).into()).collect();
+            TransactionCells { hash: B256::from(hash), cells }
+        };
+        Ok(hashes.iter().zip(wire.counts).map(of_one).collect())
+    }
 }
 
 impl From<PoolMessage> for v1::ExchangeTransactionsRequest {
@@ -86,13 +168,18 @@ impl From<PoolMessage> for v1::ExchangeTransactionsRequest {
                 });
                 What::Tell(Tell { peer: id_bytes(peer), news })
             }
-            PoolMessage::Ask { id, peer, hashes } => {
-                What::Ask(Ask { id, peer: id_bytes(peer), hashes: hash_list(hashes.iter()) })
+            PoolMessage::Ask { id, peer, wanted: Wanted { hashes, part } } => {
+                let (cells, without_blobs) = part_fields(part);
+                let (peer, hashes) = (id_bytes(peer), hash_list(hashes.iter()));
+                What::Ask(Ask { id, peer, hashes, cells, without_blobs })
             }
             PoolMessage::Report { peer, misconduct } => What::Report((peer, misconduct).into()),
-            PoolMessage::Pooled { id, transactions } => {
-                What::Pooled(Pooled { id, transactions: Some(transactions.into()) })
-            }
+            PoolMessage::Pooled { id, found } => What::Pooled(match found {
+                Found::Transactions(all) => {
+                    Pooled { id, transactions: Some(all.into()), cells: None }
+                }
+                Found::Cells(all) => Pooled { id, transactions: None, cells: Some(all.into()) },
+            }),
         };
         Self { what: Some(what) }
     }
@@ -119,17 +206,22 @@ impl TryFrom<v1::ExchangeTransactionsRequest> for PoolMessage {
             What::Ask(ask) => Self::Ask {
                 id: ask.id,
                 peer: peer_id(&ask.peer).at("exchange.ask.peer")?,
-                hashes: hashes(&ask.hashes).at("exchange.ask.hashes")?,
+                wanted: wanted(&ask.hashes, &ask.cells, ask.without_blobs).at("exchange.ask")?,
             },
             What::Report(report) => {
                 let (peer, misconduct) = report.try_into().at("exchange")?;
                 Self::Report { peer, misconduct }
             }
             What::Pooled(pooled) => {
-                let transactions =
-                    required(pooled.transactions).at("exchange.pooled.transactions")?;
-                let transactions = transactions.try_into().at("exchange.pooled.transactions")?;
-                Self::Pooled { id: pooled.id, transactions }
+                let found = match pooled.cells {
+                    Some(cells) => Found::Cells(cells.try_into().at("exchange.pooled.cells")?),
+                    None => {
+                        let all =
+                            required(pooled.transactions).at("exchange.pooled.transactions")?;
+                        Found::Transactions(all.try_into().at("exchange.pooled.transactions")?)
+                    }
+                };
+                Self::Pooled { id: pooled.id, found }
             }
         })
     }
@@ -137,7 +229,7 @@ impl TryFrom<v1::ExchangeTransactionsRequest> for PoolMessage {
 
 impl From<SessionsMessage> for v1::ExchangeTransactionsResponse {
     fn from(message: SessionsMessage) -> Self {
-        use sessions_wire::{Announced, Answer, Received, Wanted, What, answer};
+        use sessions_wire::{Announced, Answer, Received, What, answer};
         let what = match message {
             SessionsMessage::Joined(peer) => What::Joined(id_bytes(peer)),
             SessionsMessage::Left(peer) => What::Left(id_bytes(peer)),
@@ -151,13 +243,17 @@ impl From<SessionsMessage> for v1::ExchangeTransactionsResponse {
             }),
             SessionsMessage::Answer { id, result } => {
                 let result = Some(match result {
-                    Ok(transactions) => answer::Result::Transactions(transactions.into()),
+                    Ok(Found::Transactions(all)) => answer::Result::Transactions(all.into()),
+                    Ok(Found::Cells(all)) => answer::Result::Cells(all.into()),
                     Err(error) => answer::Result::Error((&error).into()),
                 });
                 What::Answer(Answer { id, result })
             }
-            SessionsMessage::Wanted { id, hashes, bytes_max } => {
-                What::Wanted(Wanted { id, hashes: hash_list(hashes.iter()), bytes_max })
+            SessionsMessage::Wanted { id, wanted: Wanted { hashes, part }, bytes_max } => {
+                let (cells, without_blobs) = part_fields(part);
+                let hashes = hash_list(hashes.iter());
+                let wanted = sessions_wire::Wanted { id, hashes, bytes_max, cells, without_blobs };
+                What::Wanted(wanted)
             }
         };
         Self { what: Some(what) }
@@ -190,7 +286,10 @@ impl TryFrom<v1::ExchangeTransactionsResponse> for SessionsMessage {
             What::Answer(answer) => {
                 let result = match required(answer.result).at("exchange.answer.result")? {
                     answer::Result::Transactions(all) => {
-                        Ok(all.try_into().at("exchange.answer.transactions")?)
+                        Ok(Found::Transactions(all.try_into().at("exchange.answer.transactions")?))
+                    }
+                    answer::Result::Cells(all) => {
+                        Ok(Found::Cells(all.try_into().at("exchange.answer.cells")?))
                     }
                     answer::Result::Error(error) => {
                         Err(error.try_into().at("exchange.answer.error")?)
@@ -198,10 +297,11 @@ impl TryFrom<v1::ExchangeTransactionsResponse> for SessionsMessage {
                 };
                 Self::Answer { id: answer.id, result }
             }
-            What::Wanted(wanted) => Self::Wanted {
-                id: wanted.id,
-                hashes: hashes(&wanted.hashes).at("exchange.wanted.hashes")?,
-                bytes_max: wanted.bytes_max,
+            What::Wanted(asked) => Self::Wanted {
+                id: asked.id,
+                wanted: wanted(&asked.hashes, &asked.cells, asked.without_blobs)
+                    .at("exchange.wanted")?,
+                bytes_max: asked.bytes_max,
             },
         })
     }

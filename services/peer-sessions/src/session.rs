@@ -136,7 +136,7 @@ pub(crate) fn session(
     let (news, told) = task_queue("peer-session-news", around.config.outgoing_capacity);
     let (range_sender, range) = watch::channel(greeting.status.range);
     let (dismissal, dismissed) = mpsc::channel(1);
-    let transactions = Transactions::new(around.transactions.clone(), info.id);
+    let transactions = Transactions::new(around.transactions.clone(), info.id, greeting.version);
     let peer = Peer { info: Arc::new(info), range, requests, news, dismissal };
     let inbox = Inbox { asked, told, dismissed };
     let work = run(link, greeting, range_sender, inbox, (around, transactions));
@@ -469,8 +469,8 @@ impl Session {
                 Ok(())
             }
             Message::Transactions(transactions) => self.transactions.received(transactions),
-            Message::Announcements(announcements) => {
-                self.transactions.announced(announcements);
+            Message::Announcements { transactions, cells } => {
+                self.transactions.announced(transactions, cells);
                 Ok(())
             }
             Message::BlockHeaders { id, headers } => self.take(id, Fetched::Headers(headers)),
@@ -484,13 +484,17 @@ impl Session {
                 self.expect_less();
                 Ok(())
             }
+            Message::Cells { id, transactions, cells } => {
+                self.transactions.take_cells(id, transactions, cells)?;
+                self.expect_less();
+                Ok(())
+            }
             Message::GetPooledTransactions { id, hashes } => {
-                let (first_id, version) = (self.shared.first_id, self.version);
-                let read = self.transactions.answer(id, hashes);
-                self.answer(move |_| {
-                    let answer = read();
-                    Ok((first_id + answer.number(), answer.encode(version)))
-                });
+                self.answer_from_pool(self.transactions.answer(id, hashes));
+                Ok(())
+            }
+            Message::GetCells { id, hashes, cells } => {
+                self.answer_from_pool(self.transactions.answer_cells(id, hashes, cells));
                 Ok(())
             }
             request => {
@@ -503,6 +507,14 @@ impl Session {
                 Ok(())
             }
         }
+    }
+
+    fn answer_from_pool(&mut self, read: impl FnOnce() -> Message + Send + 'static) {
+        let (first_id, version) = (self.shared.first_id, self.version);
+        self.answer(move |_| {
+            let answer = read();
+            Ok((first_id + answer.number(), answer.encode(version)))
+        });
     }
 
     fn receive_snap(

@@ -2,19 +2,25 @@
 //!
 //! Messages have a transaction as the network encodes it: a legacy one as the list that it is, a
 //! typed one as a string. The pool sees the bytes inside (EIP-2718).
+//!
+//! From eth/72 on (EIP-8070), a transaction travels without its blobs, and sizes are announced without
+//! them. Who wants the blobs asks for their cells.
 
 use crate::{error::SessionError, service::Shared, session::Peer};
 use alloy_rlp::{Encodable as _, Header};
 use std::{collections::HashMap, sync::Arc};
 use tandem_actor::TaskSender;
 use tandem_eth_wire::{
-    eth::{self, Message},
+    eth::{self, Message, Version},
     limits::{ANSWER_BYTES_SOFT, POOLED_TRANSACTIONS_MAX},
 };
-use tandem_primitives::{B256, Bytes};
-use tandem_proto::peer_sessions::{
-    Announcement, Error, Gossip, Misconduct, PeerId, Pending, Result, TransactionExchange,
-    TransactionPeer,
+use tandem_primitives::{B128, B256, Bytes};
+use tandem_proto::{
+    blob_validator::CellSet,
+    peer_sessions::{
+        AnnouncedBlobs, Announcement, Error, Found, Gossip, Misconduct, Part, PeerId, Pending,
+        Result, TransactionCells, TransactionExchange, TransactionPeer, Wanted,
+    },
 };
 use tokio::{sync::oneshot, time::Instant};
 
@@ -24,12 +30,12 @@ const REQUESTS_MAX: usize = 2;
 /// Bytes of the header of a string, at most.
 const STRING_HEADER_MAX: usize = 5;
 
-type Reply = oneshot::Sender<Result<Vec<Bytes>>>;
+type Reply = oneshot::Sender<Result<Found>>;
 
 /// News of the pool for a session.
 pub(crate) enum News {
     Gossip(Gossip),
-    Request(Vec<B256>, Reply),
+    Request(Wanted, Reply),
 }
 
 /// Session, as the pool sees it.
@@ -47,14 +53,17 @@ impl TransactionPeer for PoolLink {
         self.peer.tell(News::Gossip(gossip))
     }
 
-    fn request(&self, hashes: Vec<B256>) -> Pending<Vec<Bytes>> {
+    fn request(&self, wanted: Wanted) -> Pending<Found> {
         let (reply, answer) = oneshot::channel();
-        let items = hashes.len();
-        let sent = if (1..=POOLED_TRANSACTIONS_MAX).contains(&items) {
-            self.peer.tell(News::Request(hashes, reply))
-        } else {
+        let (items, version) = (wanted.hashes.len(), self.peer.info().version);
+        let sent = if !(1..=POOLED_TRANSACTIONS_MAX).contains(&items) {
             let reason = format!("{items} items; expected 1 to {POOLED_TRANSACTIONS_MAX}");
             Err(Error::Refused(reason))
+        } else if matches!(wanted.part, Part::Cells(_)) && version < Version::Eth72 {
+            let got = version.number();
+            Err(Error::Refused(format!("cells need eth/72; the session has eth/{got}")))
+        } else {
+            self.peer.tell(News::Request(wanted, reply))
         };
         Box::pin(async move {
             sent?;
@@ -71,12 +80,24 @@ impl TransactionPeer for PoolLink {
 pub(crate) struct Transactions {
     exchange: Option<Arc<dyn TransactionExchange>>,
     peer: PeerId,
-    pending: HashMap<u64, (Instant, Reply)>,
+    version: Version,
+    pending: HashMap<u64, Pended>,
+}
+
+/// Request under way.
+struct Pended {
+    sent: Instant,
+    part: Part,
+    reply: Reply,
 }
 
 impl Transactions {
-    pub fn new(exchange: Option<Arc<dyn TransactionExchange>>, peer: PeerId) -> Self {
-        Self { exchange, peer, pending: HashMap::new() }
+    pub fn new(
+        exchange: Option<Arc<dyn TransactionExchange>>,
+        peer: PeerId,
+        version: Version,
+    ) -> Self {
+        Self { exchange, peer, version, pending: HashMap::new() }
     }
 
     /// Returns whether no request is under way.
@@ -91,25 +112,33 @@ impl Transactions {
 
     /// Returns when the oldest request under way was sent.
     pub fn oldest(&self) -> Option<Instant> {
-        self.pending.values().map(|(sent, _)| *sent).min()
+        self.pending.values().map(|pending| pending.sent).min()
     }
 
     /// Returns the message that passes news on, and whether it is a request, which has this id.
     pub fn message(&mut self, id: u64, news: News) -> (Message, bool) {
         match news {
-            News::Gossip(gossip) => (message(gossip), false),
-            News::Request(hashes, reply) => {
-                self.pending.insert(id, (Instant::now(), reply));
-                (Message::GetPooledTransactions { id, hashes }, true)
+            News::Gossip(gossip) => (message(gossip, self.version), false),
+            News::Request(Wanted { hashes, part }, reply) => {
+                self.pending.insert(id, Pended { sent: Instant::now(), part, reply });
+                let message = match part {
+                    Part::Cells(CellSet(cells)) => {
+                        Message::GetCells { id, hashes, cells: B128::from(cells) }
+                    }
+                    Part::WithBlobs | Part::WithoutBlobs => {
+                        Message::GetPooledTransactions { id, hashes }
+                    }
+                };
+                (message, true)
             }
         }
     }
 
     /// Tells those who wait for an answer that it did not come in time.
     pub fn give_up(&mut self) {
-        for (_, (_, reply)) in self.pending.drain() {
+        for (_, pending) in self.pending.drain() {
             // The asker may have gone.
-            let _ = reply.send(Err(Error::Timeout));
+            let _ = pending.reply.send(Err(Error::Timeout));
         }
     }
 
@@ -122,48 +151,114 @@ impl Transactions {
         Ok(())
     }
 
-    /// Hands over what the peer says that it has.
-    pub fn announced(&self, announcements: Vec<eth::Announcement>) {
+    /// Hands over what the peer says that it has, with these cells of the blobs.
+    pub fn announced(&self, announcements: Vec<eth::Announcement>, cells: B128) {
         let Some(exchange) = &self.exchange else { return };
+        let blobs = match self.version >= Version::Eth72 {
+            true => AnnouncedBlobs::Apart(CellSet(cells.0)),
+            false => AnnouncedBlobs::Inside(0),
+        };
         let announcement = |it: eth::Announcement| {
             let eth::Announcement { kind, bytes, hash } = it;
-            Announcement { kind, bytes, hash }
+            Announcement { kind, bytes, hash, blobs }
         };
         exchange.announced(&self.peer, announcements.into_iter().map(announcement).collect());
     }
 
-    /// Hands an answer to its asker.
+    /// Hands an answer with transactions to its asker.
     pub fn take(&mut self, id: u64, transactions: Vec<Bytes>) -> Result<(), SessionError> {
-        let Some((_, reply)) = self.pending.remove(&id) else {
+        let is_asked = |pending: &Pended| !matches!(pending.part, Part::Cells(_));
+        let Some(Pended { reply, .. }) = self.pending.remove(&id).filter(is_asked) else {
             return Err(SessionError::Unexpected("transactions that were not asked for"));
         };
         let transactions = transactions.iter().map(unwrapped).collect::<Result<_, _>>()?;
         // The asker may have gone.
-        let _ = reply.send(Ok(transactions));
+        let _ = reply.send(Ok(Found::Transactions(transactions)));
         Ok(())
     }
 
-    /// Returns a function that reads the answer to a request of the peer, and may block.
+    /// Hands an answer with cells to its asker.
+    pub fn take_cells(
+        &mut self,
+        id: u64,
+        transactions: Vec<eth::TransactionCells>,
+        cells: B128,
+    ) -> Result<(), SessionError> {
+        let is_asked = |pending: &Pended| pending.part == Part::Cells(CellSet(cells.0));
+        let Some(Pended { reply, .. }) = self.pending.remove(&id).filter(is_asked) else {
+            return Err(SessionError::Unexpected("cells that were not asked for"));
+        };
+        let of_one = |it: eth::TransactionCells| {
+            let eth::TransactionCells { hash, cells } = it;
+            TransactionCells { hash, cells }
+        };
+        // The asker may have gone.
+        let _ = reply.send(Ok(Found::Cells(transactions.into_iter().map(of_one).collect())));
+        Ok(())
+    }
+
+    /// Returns a function that reads the answer to a request for transactions, and may block.
     pub fn answer(&self, id: u64, hashes: Vec<B256>) -> impl FnOnce() -> Message + Send + use<> {
-        let exchange = self.exchange.clone();
+        let part = match self.version >= Version::Eth72 {
+            true => Part::WithoutBlobs,
+            false => Part::WithBlobs,
+        };
+        let found = self.found(Wanted { hashes, part });
         move || {
-            let found = exchange.map(|exchange| exchange.pooled(&hashes, ANSWER_BYTES_SOFT));
-            let found = found.unwrap_or_default();
+            let found = match found() {
+                Some(Found::Transactions(found)) => found,
+                _ => Vec::new(),
+            };
             Message::PooledTransactions { id, transactions: found.iter().map(wrapped).collect() }
         }
+    }
+
+    /// Returns a function that reads the answer to a request for cells, and may block.
+    pub fn answer_cells(
+        &self,
+        id: u64,
+        hashes: Vec<B256>,
+        cells: B128,
+    ) -> impl FnOnce() -> Message + Send + use<> {
+        let found = self.found(Wanted { hashes, part: Part::Cells(CellSet(cells.0)) });
+        move || {
+            let found = match found() {
+                Some(Found::Cells(found)) => found,
+                _ => Vec::new(),
+            };
+            let of_one = |it: TransactionCells| {
+                let TransactionCells { hash, cells } = it;
+                eth::TransactionCells { hash, cells }
+            };
+            Message::Cells { id, transactions: found.into_iter().map(of_one).collect(), cells }
+        }
+    }
+
+    fn found(&self, wanted: Wanted) -> impl FnOnce() -> Option<Found> + Send + use<> {
+        let exchange = self.exchange.clone();
+        move || exchange.map(|exchange| exchange.pooled(&wanted, ANSWER_BYTES_SOFT))
     }
 }
 
 /// Returns the message that tells a peer.
-fn message(gossip: Gossip) -> Message {
+fn message(gossip: Gossip, version: Version) -> Message {
     match gossip {
         Gossip::Transactions(all) => Message::Transactions(all.iter().map(wrapped).collect()),
         Gossip::Announcements(all) => {
+            let is_apart = version >= Version::Eth72;
             let announcement = |it: Announcement| {
-                let Announcement { kind, bytes, hash } = it;
+                let Announcement { kind, bytes, hash, blobs } = it;
+                let bytes = match blobs {
+                    AnnouncedBlobs::Inside(blobs) if is_apart => bytes.saturating_sub(blobs),
+                    _ => bytes,
+                };
                 eth::Announcement { kind, bytes, hash }
             };
-            Message::Announcements(all.into_iter().map(announcement).collect())
+            let cells = if is_apart { CellSet::ALL } else { CellSet::default() };
+            Message::Announcements {
+                transactions: all.into_iter().map(announcement).collect(),
+                cells: B128::from(cells.0),
+            }
         }
     }
 }

@@ -19,8 +19,10 @@ use tandem_peer_sessions::{
 use tandem_peer_sessions_client::{Client, ClientConfig, Exchange};
 use tandem_primitives::{B256, Bytes};
 use tandem_proto::{
+    blob_validator::{CELL_BYTES, CellSet},
     peer_sessions::{
-        Announcement, Error, Gossip, Misconduct, PeerId, TransactionExchange, TransactionPeer,
+        AnnouncedBlobs, Announcement, Error, Found, Gossip, Misconduct, Part, PeerId,
+        TransactionCells, TransactionExchange, TransactionPeer, Wanted,
     },
     wire::peer_sessions::v1::{self, peer_sessions_client::PeerSessionsClient},
 };
@@ -73,8 +75,21 @@ impl TransactionExchange for Pool {
         self.heard.lock().unwrap().push(Gossip::Transactions(transactions));
     }
 
-    fn pooled(&self, hashes: &[B256], _: usize) -> Vec<Bytes> {
-        hashes.iter().filter_map(|hash| self.has.get(hash).cloned()).collect()
+    fn pooled(&self, wanted: &Wanted, _: usize) -> Found {
+        let all = wanted.hashes.iter().filter(|hash| self.has.contains_key(*hash));
+        match wanted.part {
+            Part::Cells(cells) => {
+                let cell = |index| Bytes::from(vec![index as u8; CELL_BYTES]);
+                let cells: Vec<_> = cells.iter().map(cell).collect();
+                let of_one = |hash: &B256| TransactionCells { hash: *hash, cells: cells.clone() };
+                Found::Cells(all.map(of_one).collect())
+            }
+            // The sessions here have eth/72.
+            part => {
+                assert_eq!(part, Part::WithoutBlobs);
+                Found::Transactions(all.map(|hash| self.has[hash].clone()).collect())
+            }
+        }
     }
 }
 
@@ -116,8 +131,26 @@ fn raw(index: u8) -> Bytes {
 }
 
 fn news(index: u8) -> [Gossip; 2] {
-    let announcement = Announcement { kind: 3, bytes: 131_072, hash: B256::repeat_byte(index) };
+    let (hash, blobs) = (B256::repeat_byte(index), AnnouncedBlobs::Inside(131_000));
+    let announcement = Announcement { kind: 3, bytes: 131_072, hash, blobs };
     [Gossip::Transactions(vec![raw(index), raw(9)]), Gossip::Announcements(vec![announcement])]
+}
+
+/// Returns news as they arrive: announced blobs are apart, and all their cells there.
+fn arrived(gossip: Gossip) -> Gossip {
+    let Gossip::Announcements(mut all) = gossip else { return gossip };
+    for it in &mut all {
+        (it.bytes, it.blobs) = (72, AnnouncedBlobs::Apart(CellSet::ALL));
+    }
+    Gossip::Announcements(all)
+}
+
+fn asks(hashes: Vec<B256>) -> Wanted {
+    Wanted { hashes, part: Part::WithBlobs }
+}
+
+fn found(all: &[Bytes]) -> Result<Found, Error> {
+    Ok(Found::Transactions(all.to_vec()))
 }
 
 #[test]
@@ -132,7 +165,7 @@ fn a_pool_elsewhere_meets_peers_as_one_in_the_process_does() {
     other.sessions.dial(address);
     other.sessions(1);
     // Without a pool, the peer is heard and gets nothing.
-    assert_eq!(runtime.block_on(local.peer().request(vec![there])), Ok(Vec::new()));
+    assert_eq!(runtime.block_on(local.peer().request(asks(vec![there]))), found(&[]));
 
     let (at, offered) = apart.offer(anywhere());
     let remote = Pool::with(there, &raw(2));
@@ -141,18 +174,26 @@ fn a_pool_elsewhere_meets_peers_as_one_in_the_process_does() {
     assert_eq!(remote.peer().id(), *other.key.public());
     for gossip in news(3) {
         remote.peer().send(gossip.clone()).unwrap();
-        local.hears(&gossip);
+        local.hears(&arrived(gossip));
     }
     for gossip in news(4) {
         local.peer().send(gossip.clone()).unwrap();
-        remote.hears(&gossip);
+        remote.hears(&arrived(gossip));
     }
     let both = vec![here, there];
-    assert_eq!(runtime.block_on(remote.peer().request(both.clone())), Ok(vec![raw(1)]));
-    assert_eq!(runtime.block_on(local.peer().request(both)), Ok(vec![raw(2)]));
+    assert_eq!(runtime.block_on(remote.peer().request(asks(both.clone()))), found(&[raw(1)]));
+    assert_eq!(runtime.block_on(local.peer().request(asks(both.clone()))), found(&[raw(2)]));
+    let mut two = CellSet::default();
+    (two.0[0], two.0[15]) = (2, 128);
+    for (asker, has) in [(&remote, here), (&local, there)] {
+        let wanted = Wanted { hashes: both.clone(), part: Part::Cells(two) };
+        let cells = [1, 127].map(|index| Bytes::from(vec![index; CELL_BYTES])).to_vec();
+        let of_one = Found::Cells(vec![TransactionCells { hash: has, cells }]);
+        assert_eq!(runtime.block_on(asker.peer().request(wanted)), Ok(of_one));
+    }
     for items in [0, 257] {
         let refused = Error::Refused(format!("{items} items; expected 1 to 256"));
-        let asked = remote.peer().request(vec![here; items]);
+        let asked = remote.peer().request(asks(vec![here; items]));
         assert_eq!(runtime.block_on(asked), Err(refused));
     }
 
@@ -161,9 +202,9 @@ fn a_pool_elsewhere_meets_peers_as_one_in_the_process_does() {
     offered.shutdown_background();
     wait("the loss", || remote.is_alone().then_some(()));
     assert_eq!(before.send(news(5)[0].clone()), Err(Error::Gone));
-    assert_eq!(runtime.block_on(before.request(vec![here])), Err(Error::Gone));
+    assert_eq!(runtime.block_on(before.request(asks(vec![here]))), Err(Error::Gone));
     let (_, offered) = apart.offer(at);
-    assert_eq!(runtime.block_on(remote.peer().request(vec![here])), Ok(vec![raw(1)]));
+    assert_eq!(runtime.block_on(remote.peer().request(asks(vec![here]))), found(&[raw(1)]));
 
     // Reported misconduct ends the session for both.
     remote.peer().report(Misconduct::Invalid);
@@ -192,7 +233,7 @@ fn the_next_pool_replaces_the_one_before() {
     two.peer();
     for gossip in news(1) {
         local.peer().send(gossip.clone()).unwrap();
-        two.hears(&gossip);
+        two.hears(&arrived(gossip));
     }
     assert!(one.heard.lock().unwrap().is_empty());
 }

@@ -105,7 +105,7 @@ fn every_call_is_answered_as_by_the_sessions_themselves() {
         client: "tandem/test".to_owned(),
         address: a.address(),
         direction: Direction::Outbound,
-        eth_version: 71,
+        eth_version: 72,
         snap_version: Some(2),
         range: BlockRange { earliest: 0, latest: 99, latest_hash: blocks.hash(99) },
     };

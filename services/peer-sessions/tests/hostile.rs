@@ -15,9 +15,12 @@ use std::{
 };
 use tandem_eth_wire::eth::{Announcement, BlockStart, HeadersRequest, Message};
 use tandem_peer_sessions::Config;
-use tandem_primitives::{B256, Bytes};
+use tandem_primitives::{B128, B256, Bytes};
 use tandem_proto::peer_sessions::{Error, Fetch, Misconduct, PeerSessionsApi};
-use tandem_rlpx::{Capability, DisconnectReason as Reason, HELLO, Initiator, PING, PONG};
+use tandem_rlpx::{
+    Capability, DISCONNECT, DisconnectReason as Reason, HELLO, Initiator, PING, PONG,
+    encode_disconnect,
+};
 
 fn node_with(config: Config) -> Node {
     Node::start(config, key(1), Arc::new(Blocks::made_up(1, 50)), 7)
@@ -324,7 +327,7 @@ fn floods_of_messages_are_answered_at_the_nodes_pace() {
     let mut frames = Vec::new();
     for id in 0..100 {
         for message in [
-            Message::Announcements(vec![announced; 100]),
+            Message::Announcements { transactions: vec![announced; 100], cells: B128::ZERO },
             Message::Transactions(vec![Bytes::from_static(&[0xc0]); 10]),
             Message::GetBlockHeaders { id, request },
         ] {
@@ -390,6 +393,21 @@ fn a_peer_that_asks_without_reading_costs_few_answers() {
         }
     }
     assert_eq!(node.sessions.peers().len(), 1);
+}
+
+/// A peer that gives up before it has read this node's Hello does not compress its reason. It is not
+/// taken for one that breaks the protocol, and may come back.
+#[test]
+fn a_peer_that_gives_up_early_is_not_banned() {
+    let node = node_with(Config { ban_secs: 3600, ..config() });
+    let mut wire = Wire::connect(node.address(), *node.key.public(), key(2));
+    let hello = wire.hello().encode();
+    let mut frames = wire.frame_as_is(HELLO, &hello);
+    frames.extend(wire.frame_as_is(DISCONNECT, &encode_disconnect(Reason::Timeout)));
+    wire.write(&frames);
+    // The node closes the connection once it has read the reason.
+    while wire.try_receive().is_some() {}
+    serves(&node, 2);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn two_nodes_hold_one_session_and_answer_each_other() {
     assert_eq!(at_a.info().direction, Direction::Inbound);
     assert_eq!(at_b.info().direction, Direction::Outbound);
     assert_eq!((at_a.info().id, at_b.info().id), (*b.key.public(), *a.key.public()));
-    assert_eq!((at_b.info().version, at_b.info().client.as_str()), (Version::Eth71, "tandem/test"));
+    assert_eq!((at_b.info().version, at_b.info().client.as_str()), (Version::Eth72, "tandem/test"));
     assert_eq!(at_b.range().latest, 99);
     check_requests(&at_b, &blocks);
     check_requests(&at_a, &blocks);

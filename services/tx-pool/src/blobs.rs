@@ -5,11 +5,17 @@ use crate::{
     included::{Included, settled},
     pool::{Pooled, SidecarRef},
 };
+use alloy_consensus::Transaction as _;
 use std::{collections::HashMap, sync::Arc};
-use tandem_admission::{StoredParts, encode_network_form};
+use tandem_admission::{
+    StoredParts, Submitted, WithoutBlobs, decode, encode_network_form, encode_without_blobs,
+};
 use tandem_chain::Wrapper;
+use tandem_kzg::{select_cells, versioned_hash};
 use tandem_primitives::{B256, BlockId, BlockNumber, Bytes};
-use tandem_proto::blob_validator::{Commitment, Form, Proof, StoredBlob};
+use tandem_proto::blob_validator::{
+    BLOB_BYTES, CELL_BYTES, CellSet, Commitment, Form, Proof, StoredBlob,
+};
 
 /// Transactions with blobs in the pool, and in blocks that a reorg may still remove.
 #[derive(Default)]
@@ -97,12 +103,13 @@ pub(crate) fn form_of(wrapper: Wrapper) -> Form {
     }
 }
 
-/// Returns a transaction in its network form, `None` if one of its blobs is not there with the
-/// proofs of that form.
+/// Returns a transaction in its network form, with its blobs or with an empty list of them. Returns
+/// `None` if one of its blobs is not there with the proofs of that form.
 pub(crate) fn network_form(
     tx: &Pooled,
     sidecar: &SidecarRef,
     blobs: &[Option<Arc<StoredBlob>>],
+    with_blobs: bool,
 ) -> Option<Bytes> {
     let part = |stored: &'_ Option<Arc<StoredBlob>>| -> Option<(Bytes, Commitment, Vec<Proof>)> {
         let stored = stored.as_ref()?;
@@ -120,7 +127,51 @@ pub(crate) fn network_form(
         .iter()
         .map(|(blob, commitment, proofs)| (&blob[..], commitment, &proofs[..]))
         .collect();
-    Some(encode_network_form(&tx.raw, sidecar.wrapper, &parts))
+    let encode = if with_blobs { encode_network_form } else { encode_without_blobs };
+    Some(encode(&tx.raw, sidecar.wrapper, &parts))
+}
+
+/// Returns cells of blobs: that with the first index of each blob, then that with the second one of each,
+/// and so on. Returns `None` if one of the blobs is not there.
+pub(crate) fn cells_of(blobs: &[Option<Arc<StoredBlob>>], cells: CellSet) -> Option<Vec<Bytes>> {
+    let indices: Vec<usize> = cells.iter().collect();
+    let select = |stored: &Option<Arc<StoredBlob>>| {
+        let cells = select_cells(&stored.as_ref()?.blob, &indices).ok()?;
+        Some(Bytes::from(cells))
+    };
+    let of_blobs = blobs.iter().map(select).collect::<Option<Vec<_>>>()?;
+    let cell = |index: usize| {
+        let range = index * CELL_BYTES..(index + 1) * CELL_BYTES;
+        of_blobs.iter().map(move |cells| cells.slice(range.clone()))
+    };
+    Some((0..indices.len()).flat_map(cell).collect())
+}
+
+/// Returns whether the commitments of a transaction without its blobs are those that it names.
+pub(crate) fn has_own_commitments(without: &WithoutBlobs<'_>) -> bool {
+    let Ok(Submitted { transaction, sidecar: Some(sidecar), .. }) = decode(&without.with(&[]))
+    else {
+        return false;
+    };
+    let named = transaction.blob_versioned_hashes().unwrap_or_default();
+    let hashes = sidecar.commitments.iter().map(versioned_hash);
+    hashes.eq(named.iter().copied())
+}
+
+/// Returns blobs, one after another, from [`CellSet::BLOB`] of them in the order of [`cells_of`]. Returns
+/// `None` if there are more or fewer cells than those.
+pub(crate) fn blobs_of(cells: &[Bytes], blobs: usize) -> Option<Vec<u8>> {
+    let of_each = BLOB_BYTES / CELL_BYTES;
+    if cells.len() != blobs * of_each || cells.iter().any(|cell| cell.len() != CELL_BYTES) {
+        return None;
+    }
+    let mut all = Vec::with_capacity(blobs * BLOB_BYTES);
+    for blob in 0..blobs {
+        for index in 0..of_each {
+            all.extend_from_slice(&cells[index * blobs + blob]);
+        }
+    }
+    Some(all)
 }
 
 #[cfg(test)]
@@ -184,5 +235,34 @@ mod tests {
         assert_eq!(references.take_back(&other.hash).as_ref(), Some(&other));
         assert_eq!(references.follow(id(2), Some(2)), blobs(&[52]), "it is pooled again");
         assert_eq!(references.release(&other), blobs(&[7, 8]));
+    }
+
+    /// Cells leave in the order of their indices, with all blobs at each, and become the blobs again.
+    #[test]
+    fn cells_go_out_index_by_index_and_come_back_as_blobs() {
+        let stored = |first: u8| {
+            let mut blob = vec![0; BLOB_BYTES];
+            blob.chunks_mut(CELL_BYTES).enumerate().for_each(|(index, cell)| {
+                cell[1..3].copy_from_slice(&[first, index as u8]);
+            });
+            let (commitment, proof) = ([0; 48], None);
+            let stored = StoredBlob { blob: blob.into(), commitment, proof, cell_proofs: None };
+            Some(Arc::new(stored))
+        };
+        let all = [stored(1), stored(2), stored(3)];
+        let names = |cells: &[Bytes]| -> Vec<[u8; 2]> {
+            cells.iter().map(|cell| [cell[1], cell[2]]).collect()
+        };
+        let two = CellSet([0b0100_0010, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let cells = cells_of(&all, two).unwrap();
+        assert_eq!(names(&cells), [[1, 1], [2, 1], [3, 1], [1, 6], [2, 6], [3, 6]]);
+        let whole = cells_of(&all, CellSet::BLOB).unwrap();
+        let blobs: Vec<u8> = all.iter().flatten().flat_map(|it| it.blob.to_vec()).collect();
+        assert_eq!(blobs_of(&whole, 3), Some(blobs));
+        for (cells, blobs) in [(&whole[1..], 3), (&whole[..], 2), (&[], 1)] {
+            assert_eq!(blobs_of(cells, blobs), None);
+        }
+        assert_eq!(cells_of(&all, CellSet::ALL).unwrap().len(), 3 * 128);
+        assert_eq!(cells_of(&[stored(1), None], two), None);
     }
 }

@@ -47,6 +47,10 @@ use tracing::debug;
 /// Maximum waiting time of a transaction for the verdict on its blobs.
 const VERDICT_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// Time between two verifications of blobs whose transaction the pool refuses. A verification takes about 26
+/// ms for each blob.
+const UNWANTED_EVERY: Duration = Duration::from_secs(1);
+
 /// Number of transactions after which a thread gathers no more to judge together. Their senders' accounts
 /// are read in one call. Those of one call, and those that are added again, come together, so it may have more.
 const GROUP_MAX: usize = 32;
@@ -470,7 +474,14 @@ impl Worker {
         let tx = Arc::new(Pooled::new(&submitted, sender));
         // The actor decides whether a transaction is kept for which there is no room now.
         if !is_local || tx.sidecar.is_some() {
-            shared.pool.lock().check(&tx, &account)?;
+            let refused = shared.pool.lock().check(&tx, &account);
+            if let Err(refused) = refused {
+                // A peer that sends wrong blobs risks its session, even if their transaction is not wanted.
+                if !is_local && tx.sidecar.is_some() && shared.may_verify_unwanted() {
+                    self.verify(&tx, submitted.sidecar)?;
+                }
+                return Err(refused.into());
+            }
         }
         self.verify(&tx, submitted.sidecar)?;
         Ok(Checked { tx, is_known: false })
@@ -520,6 +531,16 @@ impl Worker {
 }
 
 impl Shared {
+    /// Returns whether it is time to verify blobs that the pool has no use for.
+    fn may_verify_unwanted(&self) -> bool {
+        let (now, mut next) = (self.now(), self.unwanted_next.lock());
+        let may = now >= *next;
+        if may {
+            *next = now + UNWANTED_EVERY;
+        }
+        may
+    }
+
     fn bundle(&self, sidecar: Sidecar, versioned_hashes: Vec<B256>) -> Bundle {
         let (head, spec) = (self.head(), self.chain.spec());
         let cells = spec.fork_of(&head.header) >= Fork::Osaka;

@@ -80,6 +80,10 @@ pub(crate) struct Shared {
     /// Transactions that became pending lately.
     pub(crate) arrived: Mutex<Arrived>,
     pub(crate) registry: Mutex<Registry>,
+    /// Time from which on the blobs of a transaction that the pool refuses are verified.
+    pub(crate) unwanted_next: Mutex<Duration>,
+    /// Held by the thread that extends blobs for a peer.
+    pub(crate) extending: Mutex<()>,
     pub(crate) tip_min: u128,
     /// Bytes of the largest transaction that a peer may announce.
     pub(crate) network_bytes_max: u64,
@@ -161,6 +165,8 @@ impl TxPool {
             pool: Mutex::new(Pool::new(config.limits())),
             arrived: Mutex::default(),
             registry: Mutex::default(),
+            unwanted_next: Mutex::default(),
+            extending: Mutex::default(),
             tip_min: config.tip_min.into(),
             network_bytes_max: blob_bytes as u64,
             news,

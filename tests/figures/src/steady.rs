@@ -425,10 +425,11 @@ fn figures(measured: &Measured) -> Vec<Figure> {
     let Measured { sessions, packets, verified, blocks, transactions, blobs, .. } = measured;
     let connected = measured.connected_after.as_secs();
     vec![
-        share("discovery, % of the node's time", Subsystem::Discovery, DISCOVERY_MAX)
-            .note(format!(
+        share("discovery, % of the node's time", Subsystem::Discovery, DISCOVERY_MAX).note(
+            format!(
                 "{packets:.1} packets a minute, {sessions} sessions, all there after {connected} s"
-            )),
+            ),
+        ),
         share("KZG, % of the node's time", Subsystem::Blobs, BLOBS_MAX)
             .note(format!("{verified} blobs verified, {blobs} in blocks")),
         Figure::new(name("processors"), measured.processors(), Limit::None).note(format!(

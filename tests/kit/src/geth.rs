@@ -36,13 +36,6 @@ pub fn devp2p() -> Option<PathBuf> {
     program("devp2p")
 }
 
-/// Returns the `devp2p` whose suites for snap fit a node that speaks eth/71. In geth's own, the
-/// messages of snap begin behind the 22 of eth/72, whatever version of eth a session has; eth/71 has
-/// 20. `./dev` builds it from geth's source with that number.
-pub fn devp2p_of_eth71() -> Option<PathBuf> {
-    program("devp2p-eth71")
-}
-
 /// Returns a program on the PATH, where Go installs it, or where `./dev` does.
 fn program(name: &str) -> Option<PathBuf> {
     let home = PathBuf::from(env::var_os("HOME")?);

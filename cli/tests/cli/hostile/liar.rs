@@ -12,7 +12,7 @@ use tandem_eth_wire::{
     limits::{ANNOUNCEMENTS_MAX, HEADERS_MAX},
     snap,
 };
-use tandem_primitives::{B256, Bytes};
+use tandem_primitives::{B128, B256, Bytes};
 use tandem_rlpx::{DISCONNECT, DisconnectReason, Message, PING, PONG, decode_disconnect};
 use tandem_testkit::wire::{ETH, SNAP, Wire};
 
@@ -140,8 +140,8 @@ fn tells(lie: Lie, wire: &mut Wire, mirror: &mut Wire, id: u64, content: &[u8]) 
                 let hash = B256::left_padding_from(&n.to_be_bytes());
                 Announcement { kind: 2, bytes: u64::MAX, hash }
             };
-            let all = (0..=ANNOUNCEMENTS_MAX).map(announced).collect();
-            wire.eth(&eth::Message::Announcements(all));
+            let transactions = (0..=ANNOUNCEMENTS_MAX).map(announced).collect();
+            wire.eth(&eth::Message::Announcements { transactions, cells: B128::ZERO });
         }
         Lie::BackwardRange => {
             let range = BlockRange { earliest: 9, latest: 8, latest_hash: B256::ZERO };

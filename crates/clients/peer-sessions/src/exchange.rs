@@ -14,12 +14,12 @@ use std::{
     time::Duration,
 };
 use tandem_actor::{Queued, SendError, TaskSender, WeakTaskSender, task_queue};
-use tandem_primitives::{B256, Bytes};
 use tandem_proto::{
     exchange::{PoolMessage, SessionsMessage},
     limits::{SESSIONS_MAX, WANTED_TRANSACTIONS_MAX},
     peer_sessions::{
-        Error, Gossip, Misconduct, PeerId, Pending, Result, TransactionExchange, TransactionPeer,
+        Error, Found, Gossip, Misconduct, PeerId, Pending, Result, TransactionExchange,
+        TransactionPeer, Wanted,
     },
     wire::peer_sessions::v1,
 };
@@ -93,7 +93,7 @@ async fn exchange(mut calls: Calls, pool: &Arc<dyn TransactionExchange>) {
 }
 
 /// Questions that wait for their answers, by number.
-type Asked = HashMap<u64, oneshot::Sender<Result<Vec<Bytes>>>>;
+type Asked = HashMap<u64, oneshot::Sender<Result<Found>>>;
 
 /// Sending end of a stream.
 struct Link {
@@ -134,8 +134,8 @@ impl TransactionPeer for RemotePeer {
         self.link.send(PoolMessage::Tell { peer: self.id, gossip }, RESERVED)
     }
 
-    fn request(&self, hashes: Vec<B256>) -> Pending<Vec<Bytes>> {
-        let items = hashes.len();
+    fn request(&self, wanted: Wanted) -> Pending<Found> {
+        let items = wanted.hashes.len();
         if !(1..=WANTED_TRANSACTIONS_MAX).contains(&items) {
             let reason = format!("{items} items; expected 1 to {WANTED_TRANSACTIONS_MAX}");
             return Box::pin(ready(Err(Error::Refused(reason))));
@@ -143,7 +143,7 @@ impl TransactionPeer for RemotePeer {
         let id = self.link.next.fetch_add(1, Relaxed);
         let (reply, answer) = oneshot::channel();
         self.link.asked().insert(id, reply);
-        let sent = self.link.send(PoolMessage::Ask { id, peer: self.id, hashes }, 0);
+        let sent = self.link.send(PoolMessage::Ask { id, peer: self.id, wanted }, 0);
         if sent.is_err() {
             self.link.asked().remove(&id);
         }
@@ -238,28 +238,29 @@ impl Peers {
                     let _ = reply.send(result);
                 }
             }
-            SessionsMessage::Wanted { id, hashes, bytes_max } => self.answer(id, hashes, bytes_max),
+            SessionsMessage::Wanted { id, wanted, bytes_max } => self.answer(id, wanted, bytes_max),
         }
     }
 
     /// Answers a question of a peer, beside the stream.
-    fn answer(&self, id: u64, hashes: Vec<B256>, bytes_max: u64) {
+    fn answer(&self, id: u64, wanted: Wanted, bytes_max: u64) {
         let (pool, link, answering) =
             (self.pool.clone(), self.link.clone(), self.answering.clone());
         let place = self.wanted.clone().try_acquire_owned().ok();
         tokio::spawn(async move {
-            let transactions = match &place {
+            let nothing = Found::Transactions(Vec::new());
+            let found = match &place {
                 Some(_) => {
                     let Ok(_turn) = answering.acquire().await else { return };
                     let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
                     let bytes_max = bytes_max.min(POOLED_BYTES_MAX);
-                    let read = spawn_blocking(move || pool.pooled(&hashes, bytes_max));
-                    read.await.unwrap_or_default()
+                    let read = spawn_blocking(move || pool.pooled(&wanted, bytes_max));
+                    read.await.unwrap_or(nothing)
                 }
-                None => Vec::new(),
+                None => nothing,
             };
             if let Some(queue) = link.queue.upgrade() {
-                let _ = queue.send(PoolMessage::Pooled { id, transactions }).await;
+                let _ = queue.send(PoolMessage::Pooled { id, found }).await;
             }
         });
     }

@@ -10,6 +10,10 @@ use tandem_chain::{
     Wrapper, decode_network_form, decode_transaction,
 };
 
+mod without_blobs;
+
+pub use without_blobs::WithoutBlobs;
+
 /// Type of blob transactions (EIP-2718, 4844).
 const BLOB_TYPE: u8 = 0x03;
 
@@ -111,10 +115,25 @@ pub fn network_form_len(raw: usize, wrapper: Wrapper, blobs: usize) -> usize {
     1 + list_len(Lists::of(wrapper, blobs).payload(raw.saturating_sub(1), wrapper))
 }
 
+/// Returns how many bytes of the network form its list of blobs takes beyond an empty one.
+pub fn blobs_len(raw: usize, wrapper: Wrapper, blobs: usize) -> usize {
+    let lists = Lists { blobs: 0, ..Lists::of(wrapper, blobs) };
+    let without = 1 + list_len(lists.payload(raw.saturating_sub(1), wrapper));
+    network_form_len(raw, wrapper, blobs) - without
+}
+
 /// Encodes a blob transaction with its blobs: `raw` are its EIP-2718 bytes. Each blob has
 /// [`BLOB_BYTES`], and the lists have the lengths that the form demands.
 pub fn encode_network_form(raw: &[u8], wrapper: Wrapper, blobs: &[StoredParts<'_>]) -> Bytes {
-    let lists = Lists::of(wrapper, blobs.len());
+    encode(raw, wrapper, blobs, Lists::of(wrapper, blobs.len()))
+}
+
+/// Same as [`encode_network_form`], with an empty list of blobs.
+pub fn encode_without_blobs(raw: &[u8], wrapper: Wrapper, blobs: &[StoredParts<'_>]) -> Bytes {
+    encode(raw, wrapper, blobs, Lists { blobs: 0, ..Lists::of(wrapper, blobs.len()) })
+}
+
+fn encode(raw: &[u8], wrapper: Wrapper, blobs: &[StoredParts<'_>], lists: Lists) -> Bytes {
     let body = raw.get(1..).unwrap_or_default();
     let payload = lists.payload(body.len(), wrapper);
     let mut out = Vec::with_capacity(1 + list_len(payload));
@@ -133,7 +152,9 @@ pub fn encode_network_form(raw: &[u8], wrapper: Wrapper, blobs: &[StoredParts<'_
         out.push(1);
     }
     list(&mut out, lists.blobs);
-    blobs.iter().for_each(|(blob, _, _)| string(&mut out, blob));
+    if lists.blobs > 0 {
+        blobs.iter().for_each(|(blob, _, _)| string(&mut out, blob));
+    }
     list(&mut out, lists.commitments);
     blobs.iter().for_each(|(_, commitment, _)| string(&mut out, &commitment[..]));
     list(&mut out, lists.proofs);

@@ -27,8 +27,9 @@ mod rules;
 pub use error::Refused;
 pub use fees::{Fees, authorities, cost};
 pub use form::{
-    MalformedError, StoredParts, Submitted, any_network_form_bytes_max, decode,
-    encode_network_form, network_form_bytes_max, network_form_len, pooled_hash,
+    MalformedError, StoredParts, Submitted, WithoutBlobs, any_network_form_bytes_max, blobs_len,
+    decode, encode_network_form, encode_without_blobs, network_form_bytes_max, network_form_len,
+    pooled_hash,
 };
 pub use rank::{Market, Rank};
 pub use rules::{Code, SenderAccount, TRANSACTION_BYTES_MAX, broken_rule, check, check_account};

@@ -1,14 +1,14 @@
-//! The protocol "eth", versions 69 to 71.
+//! The protocol "eth", versions 69 to 72.
 
 use crate::{
     Error,
     limits::{
-        ACCESS_LISTS_MAX, ANNOUNCEMENTS_MAX, BODIES_MAX, HEADERS_MAX, POOLED_TRANSACTIONS_MAX,
-        RECEIPTS_MAX, TRANSACTIONS_MAX,
+        ACCESS_LISTS_MAX, ANNOUNCEMENTS_MAX, BODIES_MAX, CELLS_MAX, HEADERS_MAX,
+        POOLED_TRANSACTIONS_MAX, RECEIPTS_MAX, TRANSACTIONS_MAX,
     },
     rlp::{Kind, NONE, Reader, Writer},
 };
-use alloy_primitives::{B256, Bytes};
+use alloy_primitives::{B128, B256, Bytes};
 use tandem_discv4::ForkId;
 use tandem_rlpx::Offer;
 
@@ -24,11 +24,13 @@ pub enum Version {
     Eth70 = 70,
     /// eth/71 (EIP-8159): access lists of blocks.
     Eth71 = 71,
+    /// eth/72 (EIP-8070): blobs travel as cells, apart from their transactions.
+    Eth72 = 72,
 }
 
 impl Version {
     /// All versions, oldest first.
-    pub const ALL: [Self; 3] = [Self::Eth69, Self::Eth70, Self::Eth71];
+    pub const ALL: [Self; 4] = [Self::Eth69, Self::Eth70, Self::Eth71, Self::Eth72];
 
     /// Returns the version with this number.
     pub fn from_number(number: u64) -> Option<Self> {
@@ -42,7 +44,11 @@ impl Version {
 
     /// Returns the version as it is offered to peers.
     pub fn offer(self) -> Offer {
-        let messages = if self >= Self::Eth71 { 20 } else { 18 };
+        let messages = match self {
+            Self::Eth69 | Self::Eth70 => 18,
+            Self::Eth71 => 20,
+            Self::Eth72 => 22,
+        };
         Offer { name: NAME, version: self.number(), messages }
     }
 }
@@ -100,11 +106,24 @@ pub struct HeadersRequest {
 pub struct Announcement {
     /// Type of the transaction (EIP-2718).
     pub kind: u8,
-    /// Bytes of its consensus encoding.
+    /// Bytes of its network form: with its blobs before eth/72, without them from then on.
     pub bytes: u64,
     /// Its hash.
     pub hash: B256,
 }
+
+/// Cells of one transaction, as [`Message::Cells`] has them: the cell with the first index of each
+/// blob, then that with the second one of each, and so on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TransactionCells {
+    /// Hash of the transaction.
+    pub hash: B256,
+    /// Cells, of [`CELL_BYTES`] each.
+    pub cells: Vec<Bytes>,
+}
+
+/// Bytes of a cell (EIP-7594).
+pub const CELL_BYTES: usize = 2048;
 
 /// Message of the protocol. `id` is the number of a request, which its answer repeats.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -130,7 +149,12 @@ pub enum Message {
         id: u64,
         bodies: Vec<Bytes>,
     },
-    Announcements(Vec<Announcement>),
+    /// `cells` has a bit for each cell of their blobs that the sender has: bit `i % 8` of byte `i / 8`
+    /// stands for cell `i`. All zero before eth/72.
+    Announcements {
+        transactions: Vec<Announcement>,
+        cells: B128,
+    },
     GetPooledTransactions {
         id: u64,
         hashes: Vec<B256>,
@@ -161,6 +185,18 @@ pub enum Message {
         id: u64,
         lists: Vec<Option<Bytes>>,
     },
+    /// `cells` has a bit for each wanted cell, of every blob of these transactions.
+    GetCells {
+        id: u64,
+        hashes: Vec<B256>,
+        cells: B128,
+    },
+    /// `cells` repeats the request. Transactions that the peer lacks are left out.
+    Cells {
+        id: u64,
+        transactions: Vec<TransactionCells>,
+        cells: B128,
+    },
 }
 
 mod number {
@@ -178,6 +214,8 @@ mod number {
     pub(super) const BLOCK_RANGE_UPDATE: u64 = 0x11;
     pub(super) const GET_BLOCK_ACCESS_LISTS: u64 = 0x12;
     pub(super) const BLOCK_ACCESS_LISTS: u64 = 0x13;
+    pub(super) const GET_CELLS: u64 = 0x14;
+    pub(super) const CELLS: u64 = 0x15;
 }
 
 /// Number of the first message, [`Message::Status`].
@@ -185,10 +223,12 @@ pub const STATUS: u64 = number::STATUS;
 
 /// Returns whether messages with this number answer a request of the receiver.
 pub fn is_answer(number: u64) -> bool {
-    use number::{BLOCK_ACCESS_LISTS, BLOCK_BODIES, BLOCK_HEADERS, POOLED_TRANSACTIONS, RECEIPTS};
+    use number::{
+        BLOCK_ACCESS_LISTS, BLOCK_BODIES, BLOCK_HEADERS, CELLS, POOLED_TRANSACTIONS, RECEIPTS,
+    };
     matches!(
         number,
-        BLOCK_HEADERS | BLOCK_BODIES | POOLED_TRANSACTIONS | RECEIPTS | BLOCK_ACCESS_LISTS
+        BLOCK_HEADERS | BLOCK_BODIES | POOLED_TRANSACTIONS | RECEIPTS | BLOCK_ACCESS_LISTS | CELLS
     )
 }
 
@@ -203,13 +243,15 @@ impl Message {
             Self::BlockHeaders { .. } => number::BLOCK_HEADERS,
             Self::GetBlockBodies { .. } => number::GET_BLOCK_BODIES,
             Self::BlockBodies { .. } => number::BLOCK_BODIES,
-            Self::Announcements(_) => number::ANNOUNCEMENTS,
+            Self::Announcements { .. } => number::ANNOUNCEMENTS,
             Self::GetPooledTransactions { .. } => number::GET_POOLED_TRANSACTIONS,
             Self::PooledTransactions { .. } => number::POOLED_TRANSACTIONS,
             Self::GetReceipts { .. } => number::GET_RECEIPTS,
             Self::Receipts { .. } => number::RECEIPTS,
             Self::GetBlockAccessLists { .. } => number::GET_BLOCK_ACCESS_LISTS,
             Self::BlockAccessLists { .. } => number::BLOCK_ACCESS_LISTS,
+            Self::GetCells { .. } => number::GET_CELLS,
+            Self::Cells { .. } => number::CELLS,
         }
     }
 
@@ -240,11 +282,13 @@ impl Message {
             Self::GetBlockBodies { id, hashes: asked }
             | Self::GetPooledTransactions { id, hashes: asked }
             | Self::GetBlockAccessLists { id, hashes: asked } => hashes(list.value(id), asked),
-            Self::Announcements(announcements) => {
-                let kinds: Vec<_> = announcements.iter().map(|it| it.kind).collect();
-                list.bytes(&kinds)
-                    .list_of(announcements, |sizes, it| sizes.value(&it.bytes))
-                    .list_of(announcements, |hashes, it| hashes.value(&it.hash))
+            Self::Announcements { transactions, cells } => {
+                let kinds: Vec<_> = transactions.iter().map(|it| it.kind).collect();
+                let list = list
+                    .bytes(&kinds)
+                    .list_of(transactions, |sizes, it| sizes.value(&it.bytes))
+                    .list_of(transactions, |hashes, it| hashes.value(&it.hash));
+                if version >= Version::Eth72 { list.value(cells) } else { list }
             }
             Self::GetReceipts { id, first, hashes: asked } => {
                 let list = list.value(id);
@@ -259,6 +303,14 @@ impl Message {
             Self::BlockAccessLists { id, lists } => list
                 .value(id)
                 .list_of(lists, |all, list| all.raw(list.as_deref().map_or(NONE, |it| &it[..]))),
+            Self::GetCells { id, hashes: asked, cells } => {
+                hashes(list.value(id), asked).value(cells)
+            }
+            Self::Cells { id, transactions, cells } => list
+                .value(id)
+                .list_of(transactions, |hashes, it| hashes.value(&it.hash))
+                .list_of(transactions, |all, it| all.list_of(&it.cells, |of, cell| of.bytes(cell)))
+                .value(cells),
         };
         written.finish()
     }
@@ -307,7 +359,7 @@ impl Message {
                 let (id, bodies) = items("BlockBodies", BODIES_MAX, Kind::List)?;
                 Ok(Self::BlockBodies { id, bodies })
             }
-            number::ANNOUNCEMENTS => decode_announcements(open(ANNOUNCEMENTS_NAME)?),
+            number::ANNOUNCEMENTS => decode_announcements(version, open(ANNOUNCEMENTS_NAME)?),
             number::GET_POOLED_TRANSACTIONS => {
                 let (id, hashes) = hashes("GetPooledTransactions", POOLED_TRANSACTIONS_MAX)?;
                 Ok(Self::GetPooledTransactions { id, hashes })
@@ -342,12 +394,21 @@ impl Message {
                 let lists = lists.into_iter().map(|list| Some(list).filter(|it| **it != *NONE));
                 Ok(Self::BlockAccessLists { id, lists: lists.collect() })
             }
+            number::GET_CELLS if version >= Version::Eth72 => {
+                let mut list = open("GetCells")?;
+                let (id, hashes) = (list.value()?, list.first_hashes(POOLED_TRANSACTIONS_MAX)?);
+                let cells = list.value()?;
+                list.end()?;
+                Ok(Self::GetCells { id, hashes, cells })
+            }
+            number::CELLS if version >= Version::Eth72 => decode_cells(open(CELLS_NAME)?),
             _ => Err(Error::Number { protocol: NAME, version: version.number(), number }),
         }
     }
 }
 
 const ANNOUNCEMENTS_NAME: &str = "NewPooledTransactionHashes";
+const CELLS_NAME: &str = "Cells";
 
 impl BlockRange {
     fn write(&self, list: Writer) -> Writer {
@@ -387,7 +448,7 @@ fn decode_get_block_headers(mut list: Reader<'_>) -> Result<Message, Error> {
     Ok(Message::GetBlockHeaders { id, request })
 }
 
-fn decode_announcements(mut list: Reader<'_>) -> Result<Message, Error> {
+fn decode_announcements(version: Version, mut list: Reader<'_>) -> Result<Message, Error> {
     let message = ANNOUNCEMENTS_NAME;
     let kinds = list.bytes(crate::MESSAGE_BYTES_MAX)?;
     if kinds.len() > ANNOUNCEMENTS_MAX {
@@ -395,11 +456,29 @@ fn decode_announcements(mut list: Reader<'_>) -> Result<Message, Error> {
     }
     let sizes: Vec<u64> = list.list_of(ANNOUNCEMENTS_MAX, Reader::value)?;
     let hashes: Vec<B256> = list.list_of(ANNOUNCEMENTS_MAX, Reader::value)?;
+    let cells = if version >= Version::Eth72 { list.value()? } else { B128::ZERO };
     list.end()?;
     if sizes.len() != kinds.len() || hashes.len() != kinds.len() {
         return Err(Error::Lengths { message });
     }
     let all = kinds.iter().zip(sizes).zip(hashes);
     let announcement = |((&kind, bytes), hash)| Announcement { kind, bytes, hash };
-    Ok(Message::Announcements(all.map(announcement).collect()))
+    Ok(Message::Announcements { transactions: all.map(announcement).collect(), cells })
+}
+
+fn decode_cells(mut list: Reader<'_>) -> Result<Message, Error> {
+    let message = CELLS_NAME;
+    let id = list.value()?;
+    let hashes: Vec<B256> = list.list_of(POOLED_TRANSACTIONS_MAX, Reader::value)?;
+    let all = list.list_of(POOLED_TRANSACTIONS_MAX, |list| {
+        list.list_of(CELLS_MAX, |list| list.bytes(CELL_BYTES))
+    })?;
+    let cells = list.value()?;
+    list.end()?;
+    if all.len() != hashes.len() || all.iter().flatten().any(|cell| cell.len() != CELL_BYTES) {
+        return Err(Error::Lengths { message });
+    }
+    let all = hashes.into_iter().zip(all);
+    let transactions = all.map(|(hash, cells)| TransactionCells { hash, cells });
+    Ok(Message::Cells { id, transactions: transactions.collect(), cells })
 }

@@ -1,4 +1,4 @@
-//! Messages of the protocols "eth" (69, 70, 71) and "snap" (1, 2) between peers. No I/O, no clock:
+//! Messages of the protocols "eth" (69 to 72) and "snap" (1, 2) between peers. No I/O, no clock:
 //! bytes to values and back.
 //!
 //! * Specifications: <https://github.com/ethereum/devp2p/blob/master/caps/eth.md> and
@@ -9,8 +9,6 @@
 //! * **Bounds.** A message has at most [`MESSAGE_BYTES_MAX`] bytes, and each list has a limit of its
 //!   own ([`limits`]). Of a request that asks for more, the first part is kept, as in go-ethereum. An
 //!   answer or announcement with more is refused.
-//! * eth/72 is not spoken: its messages exchange single cells of blobs, and the pool that would hold
-//!   them does not exist.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -21,6 +21,8 @@ pub const TRANSACTIONS_MAX: usize = 5000;
 pub const ANNOUNCEMENTS_MAX: usize = 2 * 4096;
 /// Transactions of a request that are answered: the specification's recommendation.
 pub const POOLED_TRANSACTIONS_MAX: usize = 256;
+/// Cells of one transaction: all 128 of more blobs than fit into a message.
+pub const CELLS_MAX: usize = MESSAGE_BYTES_MAX / super::eth::CELL_BYTES;
 
 /// Accounts, or slots of all accounts, of an answer. Each takes at least 38 bytes, so 2 MiB have no
 /// more.

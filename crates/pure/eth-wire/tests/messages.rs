@@ -3,13 +3,16 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
-use alloy_primitives::{B256, Bytes, hex};
+use alloy_primitives::{B128, B256, Bytes, hex};
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use tandem_discv4::ForkId;
 use tandem_eth_wire::{
     Error,
-    eth::{self, Announcement, BlockRange, BlockStart, HeadersRequest, Status},
+    eth::{
+        self, Announcement, BlockRange, BlockStart, CELL_BYTES, HeadersRequest, Status,
+        TransactionCells,
+    },
     limits::{
         ANNOUNCEMENTS_MAX, BODIES_MAX, HEADERS_MAX, PROOF_NODES_MAX, RANGE_ITEMS_MAX,
         TRIE_NODES_MAX,
@@ -98,7 +101,13 @@ impl Random {
             M::BlockHeaders { id, headers: self.many(Self::list) },
             M::GetBlockBodies { id, hashes: self.many(Self::hash) },
             M::BlockBodies { id, bodies: self.many(Self::list) },
-            M::Announcements(self.many(announcement)),
+            M::Announcements {
+                transactions: self.many(announcement),
+                cells: match version {
+                    eth::Version::Eth72 => self.0.random::<[u8; 16]>().into(),
+                    _ => B128::ZERO,
+                },
+            },
             M::GetPooledTransactions { id, hashes: self.many(Self::hash) },
             M::PooledTransactions { id, transactions: self.many(Self::transaction) },
             M::GetReceipts {
@@ -119,6 +128,18 @@ impl Random {
             };
             messages.push(M::GetBlockAccessLists { id, hashes: self.many(Self::hash) });
             messages.push(M::BlockAccessLists { id, lists: self.many(list) });
+        }
+        if version >= eth::Version::Eth72 {
+            let of_one = |random: &mut Self| TransactionCells {
+                hash: random.hash(),
+                cells: vec![
+                    vec![random.0.random(); CELL_BYTES].into();
+                    random.0.random_range(0..2)
+                ],
+            };
+            let cells = self.0.random::<[u8; 16]>().into();
+            messages.push(M::GetCells { id, hashes: self.many(Self::hash), cells });
+            messages.push(M::Cells { id, transactions: self.many(of_one), cells });
         }
         messages
     }
@@ -277,6 +298,7 @@ fn numbers_of_other_versions_and_of_the_past_are_unknown() {
     for (version, numbers) in [
         (eth::Version::Eth69, &[0x01, 0x07, 0x0b, 0x0d, 0x0e, 0x12, 0x13, 0x14][..]),
         (eth::Version::Eth71, &[0x01, 0x07, 0x14, 0x15, u64::MAX]),
+        (eth::Version::Eth72, &[0x01, 0x07, 0x16]),
     ] {
         for &number in numbers {
             let error = eth::Message::decode(version, number, &content).unwrap_err();
@@ -311,7 +333,8 @@ fn requests_are_cut_and_answers_refused_at_the_limit() {
         assert_eq!(read.is_ok(), fits, "{items}");
     }
     let announced = Announcement { kind: 2, bytes: 100, hash: B256::ZERO };
-    let message = eth::Message::Announcements(vec![announced; ANNOUNCEMENTS_MAX + 1]);
+    let (transactions, cells) = (vec![announced; ANNOUNCEMENTS_MAX + 1], B128::ZERO);
+    let message = eth::Message::Announcements { transactions, cells };
     let error = decode(&message).unwrap_err();
     let message = "NewPooledTransactionHashes";
     assert_eq!(error, Error::TooMany { message, max: ANNOUNCEMENTS_MAX });
@@ -321,7 +344,8 @@ fn requests_are_cut_and_answers_refused_at_the_limit() {
 fn lists_that_belong_together_have_one_length() {
     let version = eth::Version::Eth69;
     let announced = Announcement { kind: 2, bytes: 100, hash: B256::ZERO };
-    let mut content = eth::Message::Announcements(vec![announced]).encode(version);
+    let (transactions, cells) = (vec![announced], B128::ZERO);
+    let mut content = eth::Message::Announcements { transactions, cells }.encode(version);
     // Two types for one transaction: 0x02 becomes a string of two bytes.
     let at = content.iter().position(|&byte| byte == 2).unwrap();
     content.splice(at..=at, [0x82, 2, 2]);
@@ -332,6 +356,25 @@ fn lists_that_belong_together_have_one_length() {
     let content = eth::Message::BlockRangeUpdate(range).encode(version);
     let error = eth::Message::decode(version, 0x11, &content.into()).unwrap_err();
     assert_eq!(error, Error::Range { message: "BlockRangeUpdate", earliest: 2, latest: 1 });
+}
+
+/// Cells of another length, and lists of cells without a hash, do not get further.
+#[test]
+fn cells_have_their_length_and_their_transaction() {
+    let (version, error) = (eth::Version::Eth72, Error::Lengths { message: "Cells" });
+    let decode = |bytes: usize| {
+        let one = TransactionCells { hash: B256::ZERO, cells: vec![vec![1; bytes].into()] };
+        let message = eth::Message::Cells { id: 1, transactions: vec![one], cells: B128::ZERO };
+        let read = eth::Message::decode(version, 0x15, &message.encode(version).into());
+        read.map(|read| assert_eq!(read, message))
+    };
+    assert_eq!(decode(CELL_BYTES), Ok(()));
+    assert_eq!(decode(CELL_BYTES - 1), Err(error));
+    assert!(decode(CELL_BYTES + 1).is_err());
+    // [1, [], [[]], 16 zeros]
+    let content = Bytes::from(hex!("d501c0c1c09000000000000000000000000000000000"));
+    let read = eth::Message::decode(version, 0x15, &content);
+    assert_eq!(read, Err(error));
 }
 
 #[test]

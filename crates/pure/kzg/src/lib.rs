@@ -25,7 +25,7 @@ mod verify;
 pub use bisect::find_bad;
 pub use error::{Error, PointFault};
 pub use hash::{content_key, versioned_hash};
-pub use setup::{CellsAndProofs, Setup};
+pub use setup::{CellsAndProofs, Setup, select_cells};
 pub use verify::{Item, Proofs, Report, Verifier, verify};
 
 /// Number of bytes in a blob: 4096 field elements of 32 bytes (EIP-4844).

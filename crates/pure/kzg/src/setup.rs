@@ -77,6 +77,27 @@ impl Setup {
     }
 }
 
+/// Returns cells of a blob with these indices, one after another. The first half of all cells is the
+/// blob itself. Only the others are computed, which takes milliseconds, and loads the setup.
+///
+/// # Errors
+/// [`Error::BlobLength`], [`Error::NotCanonical`].
+///
+/// # Panics
+/// If an index is not below [`CELLS`](crate::CELLS).
+pub fn select_cells(blob: &[u8], indices: &[usize]) -> Result<Vec<u8>, Error> {
+    let (own, _) = canonical(blob)?.as_chunks::<CELL_BYTES>();
+    let extended = match indices.iter().any(|index| *index >= own.len()) {
+        true => Setup::load().cells(blob)?,
+        false => Vec::new(),
+    };
+    let mut cells = Vec::with_capacity(indices.len() * CELL_BYTES);
+    for &index in indices {
+        cells.extend_from_slice(own.get(index).unwrap_or_else(|| &extended[index]));
+    }
+    Ok(cells)
+}
+
 pub(crate) fn blob_of(bytes: &[u8; BLOB_BYTES]) -> Blob {
     Blob::new(*bytes)
 }

@@ -23,7 +23,7 @@ pub use state_diff::{AccountUpdate, SlotUpdate, StateDiff};
 pub use trie_diff::{NodeChange, SubtrieRoot, TrieDiff};
 pub use walk::WalkTarget;
 
-pub use alloy_primitives::{Address, B256, B512, Bytes, U256, keccak256};
+pub use alloy_primitives::{Address, B128, B256, B512, Bytes, U256, keccak256};
 
 /// Code hash of an account without code, `keccak256("")` (yellow paper, section 4.1).
 pub const EMPTY_CODE_HASH: B256 = alloy_primitives::KECCAK256_EMPTY;

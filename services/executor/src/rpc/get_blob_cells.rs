@@ -6,25 +6,17 @@ use alloy_primitives::FixedBytes;
 use serde::{Deserialize, Deserializer};
 use std::sync::Arc;
 use tandem_http::{Output, Streamed, off_reactor};
-use tandem_kzg::{CELL_BYTES, Setup};
-use tandem_proto::blob_validator::{BLOB_BYTES, CELLS, Proof, StoredBlob};
+use tandem_kzg::{CELL_BYTES, select_cells};
+use tandem_proto::blob_validator::{CELLS, CellSet, Proof, StoredBlob};
 
-/// Cells that are the blob itself. The others extend it, and are computed from it.
-const BLOB_CELLS: usize = BLOB_BYTES / CELL_BYTES;
-
-/// Set of cells: bit `i % 8` of byte `i / 8` stands for cell `i`, as in SSZ.
+/// Cells that a caller asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct CellIndices(FixedBytes<{ CELLS / 8 }>);
+pub(super) struct CellIndices(CellSet);
 
 impl<'de> Deserialize<'de> for CellIndices {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Hex::deserialize(deserializer).map(|Hex(bits)| Self(bits))
-    }
-}
-
-impl CellIndices {
-    fn iter(self) -> impl Iterator<Item = usize> {
-        (0..CELLS).filter(move |index| self.0[index / 8] >> (index % 8) & 1 == 1)
+        let Hex(bits) = Hex::<FixedBytes<{ CELLS / 8 }>>::deserialize(deserializer)?;
+        Ok(Self(CellSet(bits.0)))
     }
 }
 
@@ -47,20 +39,9 @@ impl CellsAndProofs {
     /// an older fork.
     fn of(blob: &StoredBlob, indices: CellIndices) -> Option<Self> {
         let proofs = blob.cell_proofs.as_ref().filter(|proofs| proofs.len() == CELLS)?;
-        let (own, _) = blob.blob.as_chunks::<CELL_BYTES>();
-        if blob.blob.len() != BLOB_BYTES {
-            return None;
-        }
-        let extended = match indices.iter().any(|index| index >= BLOB_CELLS) {
-            true => Setup::load().cells(&blob.blob).ok()?,
-            false => Vec::new(),
-        };
-        let cell = |index: usize| own.get(index).or_else(|| extended.get(index));
-        let mut cells = Vec::new();
-        for index in indices.iter() {
-            cells.extend_from_slice(cell(index)?);
-        }
-        Some(Self { cells, proofs: indices.iter().map(|index| proofs[index]).collect() })
+        let indices: Vec<usize> = indices.0.iter().collect();
+        let cells = select_cells(&blob.blob, &indices).ok()?;
+        Some(Self { cells, proofs: indices.iter().map(|index| proofs[*index]).collect() })
     }
 }
 
@@ -95,6 +76,8 @@ pub(super) async fn answer(blobs: Vec<Option<Arc<StoredBlob>>>, indices: CellInd
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use tandem_kzg::Setup;
+    use tandem_proto::blob_validator::BLOB_BYTES;
 
     fn indices(cells: &[usize]) -> CellIndices {
         let mut bits = [0; CELLS / 8];
@@ -153,6 +136,6 @@ mod tests {
         }
         let bits = format!("0x01{}80", "00".repeat(14));
         let parsed: CellIndices = serde_json::from_value(json!(bits)).unwrap();
-        assert_eq!(parsed.iter().collect::<Vec<_>>(), [0, 127]);
+        assert_eq!(parsed.0.iter().collect::<Vec<_>>(), [0, 127]);
     }
 }

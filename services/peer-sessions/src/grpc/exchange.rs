@@ -26,11 +26,13 @@ use std::{
     time::Duration,
 };
 use tandem_actor::{Queued, TaskSender, WeakTaskSender, task_queue};
-use tandem_primitives::{B256, Bytes};
+use tandem_primitives::Bytes;
 use tandem_proto::{
     exchange::{PoolMessage, SessionsMessage},
     limits::{SESSIONS_MAX, WANTED_TRANSACTIONS_MAX},
-    peer_sessions::{Announcement, Error, PeerId, TransactionExchange, TransactionPeer},
+    peer_sessions::{
+        Announcement, Error, Found, PeerId, TransactionExchange, TransactionPeer, Wanted,
+    },
     wire::peer_sessions::v1,
 };
 use tokio::{sync::mpsc::Receiver, task::AbortHandle};
@@ -72,7 +74,7 @@ struct Attached {
     queue: TaskSender<Waiting>,
     bytes: Arc<AtomicUsize>,
     /// Questions of peers that wait for the pool's answer.
-    wanted: HashMap<u64, SyncSender<Vec<Bytes>>>,
+    wanted: HashMap<u64, SyncSender<Found>>,
     questions: u64,
 }
 
@@ -201,13 +203,13 @@ impl RemotePool {
                     peer.report(misconduct);
                 }
             }
-            PoolMessage::Ask { id, peer: of, hashes } => self.ask(id, &of, hashes, answers, asked),
-            PoolMessage::Pooled { id, transactions } => {
+            PoolMessage::Ask { id, peer: of, wanted } => self.ask(id, &of, wanted, answers, asked),
+            PoolMessage::Pooled { id, found } => {
                 let mut state = self.state();
                 let attached = state.attached.as_mut().filter(|it| it.number == number);
                 if let Some(waits) = attached.and_then(|pool| pool.wanted.remove(&id)) {
                     // The thread may have given up.
-                    let _ = waits.try_send(transactions);
+                    let _ = waits.try_send(found);
                 }
             }
         }
@@ -218,7 +220,7 @@ impl RemotePool {
         &self,
         id: u64,
         peer: &PeerId,
-        hashes: Vec<B256>,
+        wanted: Wanted,
         answers: &WeakTaskSender<Waiting>,
         asked: &Arc<AtomicUsize>,
     ) {
@@ -230,7 +232,7 @@ impl RemotePool {
         let answers = answers.clone();
         tokio::spawn(async move {
             let result = match peer {
-                Some(peer) if !busy => peer.request(hashes).await,
+                Some(peer) if !busy => peer.request(wanted).await,
                 Some(_) => Err(Error::Busy),
                 None => Err(Error::Gone),
             };
@@ -267,25 +269,27 @@ impl TransactionExchange for RemotePool {
         self.pass(SessionsMessage::Received { peer: *peer, transactions }, bytes);
     }
 
-    fn pooled(&self, hashes: &[B256], bytes_max: usize) -> Vec<Bytes> {
-        let hashes = hashes[..hashes.len().min(WANTED_TRANSACTIONS_MAX)].to_vec();
-        if hashes.is_empty() {
-            return Vec::new();
+    fn pooled(&self, wanted: &Wanted, bytes_max: usize) -> Found {
+        let nothing = Found::Transactions(Vec::new());
+        let mut wanted = wanted.clone();
+        wanted.hashes.truncate(WANTED_TRANSACTIONS_MAX);
+        if wanted.hashes.is_empty() {
+            return nothing;
         }
         let (sender, answer) = sync_channel(1);
         let (number, id) = {
             let mut state = self.state();
-            let Some(pool) = state.attached.as_mut() else { return Vec::new() };
+            let Some(pool) = state.attached.as_mut() else { return nothing };
             pool.questions += 1;
             let id = pool.questions;
             let bytes_max = bytes_max as u64;
-            if !pool.offer(SessionsMessage::Wanted { id, hashes, bytes_max }, 0) {
-                return Vec::new();
+            if !pool.offer(SessionsMessage::Wanted { id, wanted, bytes_max }, 0) {
+                return nothing;
             }
             pool.wanted.insert(id, sender);
             (pool.number, id)
         };
-        let found = answer.recv_timeout(POOLED_WAIT_MAX).unwrap_or_default();
+        let found = answer.recv_timeout(POOLED_WAIT_MAX).unwrap_or(nothing);
         let mut state = self.state();
         if let Some(pool) = state.attached.as_mut().filter(|pool| pool.number == number) {
             pool.wanted.remove(&id);

@@ -3,6 +3,9 @@
 //! A transaction is asked from one peer at a time. If that one does not deliver it, or delivers wrong
 //! blobs, the next peer that announced it is asked. Peers often send a transaction in full a moment
 //! after its announcement, so the first request waits a little; those with blobs are never sent.
+//!
+//! With eth/72, blobs are fetched apart from their transactions: [`Fetcher::begin_cells`] keeps the peer
+//! from being asked for more than it can deliver at a time.
 
 use super::known::Known;
 use crate::intake::Judgment;
@@ -11,7 +14,10 @@ use std::{
     time::Duration,
 };
 use tandem_primitives::B256;
-use tandem_proto::peer_sessions::{Announcement, PeerId};
+use tandem_proto::{
+    blob_validator::CellSet,
+    peer_sessions::{AnnouncedBlobs, Announcement, PeerId},
+};
 
 /// Transactions that are announced and not judged yet.
 const ENTRIES_MAX: usize = 1 << 16;
@@ -32,6 +38,11 @@ const JUDGED_MAX: usize = 1 << 15;
 /// Entries of one peer's queue that are looked at for one request.
 const LOOKS_MAX: usize = 1024;
 
+/// Transactions whose blobs are fetched from one peer at a time.
+const CELLS_MAX: usize = 2;
+/// Bytes of a blob for one of the transaction without its blobs: 131,072 for 128 proofs of 49 bytes.
+const BYTES_APART: u64 = 21;
+
 /// Bytes by which an announced size may be wrong, as in go-ethereum.
 const SIZE_TOLERANCE: u64 = 8;
 
@@ -47,8 +58,24 @@ enum State {
     Judged(PeerId),
 }
 
+/// Peer that has a transaction, in its words.
+struct Announcer {
+    peer: PeerId,
+    kind: u8,
+    bytes: u64,
+    /// Whether its blobs are not among these bytes.
+    is_apart: bool,
+}
+
+impl Announcer {
+    /// Returns about how many bytes the peer is going to send.
+    fn bytes_in_all(&self) -> u64 {
+        if self.is_apart { self.bytes.saturating_mul(1 + BYTES_APART) } else { self.bytes }
+    }
+}
+
 struct Entry {
-    announcers: Vec<(PeerId, u8, u64)>,
+    announcers: Vec<Announcer>,
     state: State,
     since: Duration,
 }
@@ -57,6 +84,8 @@ struct Entry {
 struct Peer {
     waiting: VecDeque<B256>,
     asked: Vec<B256>,
+    /// Number of transactions whose blobs are being fetched.
+    cells: usize,
 }
 
 /// Fault of an answer.
@@ -88,7 +117,7 @@ impl Fetcher {
 
     /// Removes a peer. Others are asked for what it was asked for.
     pub fn leave(&mut self, now: Duration, peer: &PeerId) {
-        let Some(Peer { waiting, asked }) = self.peers.remove(peer) else { return };
+        let Some(Peer { waiting, asked, .. }) = self.peers.remove(peer) else { return };
         for hash in waiting.into_iter().chain(asked) {
             self.fail(now, peer, &hash);
         }
@@ -96,7 +125,13 @@ impl Fetcher {
 
     /// Notes an announcement. Returns whether it is remembered.
     pub fn announced(&mut self, now: Duration, peer: PeerId, announcement: Announcement) -> bool {
-        let Announcement { kind, bytes, hash } = announcement;
+        let Announcement { kind, bytes, hash, blobs } = announcement;
+        let is_apart = match blobs {
+            _ if kind != BLOB_TYPE => false,
+            AnnouncedBlobs::Apart(cells) if !cells.has_all(CellSet::BLOB) => return false,
+            AnnouncedBlobs::Apart(_) => true,
+            AnnouncedBlobs::Inside(_) => false,
+        };
         let (entries, Some(queue)) = (self.entries.len(), self.peers.get_mut(&peer)) else {
             return false;
         };
@@ -114,11 +149,11 @@ impl Fetcher {
             Some(entry) => entry,
             None => self.entries.entry(hash).or_insert_with(new),
         };
-        let is_new = entry.announcers.iter().all(|(known, _, _)| *known != peer);
+        let is_new = entry.announcers.iter().all(|known| known.peer != peer);
         if !is_new || entry.announcers.len() >= ANNOUNCERS_MAX {
             return false;
         }
-        entry.announcers.push((peer, kind, bytes));
+        entry.announcers.push(Announcer { peer, kind, bytes, is_apart });
         queue.waiting.push_back(hash);
         true
     }
@@ -126,7 +161,8 @@ impl Fetcher {
     /// Returns what peers are to be asked for now.
     pub fn due(&mut self, now: Duration) -> Vec<(PeerId, Vec<B256>)> {
         let mut requests = Vec::new();
-        for (id, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.asked.is_empty()) {
+        let is_free = |peer: &Peer| peer.asked.is_empty() && peer.cells < CELLS_MAX;
+        for (id, peer) in self.peers.iter_mut().filter(|(_, peer)| is_free(peer)) {
             let (mut bytes, mut early) = (0, Vec::new());
             for _ in 0..LOOKS_MAX {
                 let Some(hash) = peer.waiting.pop_front() else { break };
@@ -136,9 +172,10 @@ impl Fetcher {
                     early.push(hash);
                     continue;
                 }
-                let size = entry.announcers.iter().find(|(peer, _, _)| peer == id).map(|it| it.2);
-                let Some(size) = size else { continue };
-                bytes += size;
+                let Some(said) = entry.announcers.iter().find(|it| it.peer == *id) else {
+                    continue;
+                };
+                bytes += said.bytes_in_all();
                 let is_full = peer.asked.len() >= REQUEST_MAX || bytes > REQUEST_BYTES_MAX;
                 if is_full && !peer.asked.is_empty() {
                     peer.waiting.push_front(hash);
@@ -179,9 +216,9 @@ impl Fetcher {
                 asked.swap_remove(place);
                 continue;
             };
-            let said = entry.announcers.iter().find(|(id, _, _)| id == peer);
-            let fits = |(_, said_kind, said_bytes): &(PeerId, u8, u64)| {
-                said_kind == kind && said_bytes.abs_diff(*bytes) <= SIZE_TOLERANCE
+            let said = entry.announcers.iter().find(|it| it.peer == *peer);
+            let fits = |said: &Announcer| {
+                said.kind == *kind && said.bytes.abs_diff(*bytes) <= SIZE_TOLERANCE
             };
             if !said.is_some_and(fits) {
                 fault = Some(Fault::Mismatch);
@@ -201,6 +238,20 @@ impl Fetcher {
         Ok(())
     }
 
+    /// Notes that the blobs of a delivered transaction are fetched from its peer.
+    pub fn begin_cells(&mut self, peer: &PeerId) {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.cells += 1;
+        }
+    }
+
+    /// Notes the end of that, whatever came of it.
+    pub fn end_cells(&mut self, peer: &PeerId) {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.cells = peer.cells.saturating_sub(1);
+        }
+    }
+
     /// Notes the judgment on a transaction that this peer sent, asked or not.
     pub fn judged(&mut self, now: Duration, peer: &PeerId, hash: &B256, judgment: Judgment) {
         if judgment != Judgment::Settled {
@@ -218,7 +269,7 @@ impl Fetcher {
     /// Notes that a peer does not have the transaction, and lets the others be asked.
     fn fail(&mut self, now: Duration, peer: &PeerId, hash: &B256) {
         let Some(entry) = self.entries.get_mut(hash) else { return };
-        entry.announcers.retain(|(id, _, _)| id != peer);
+        entry.announcers.retain(|it| it.peer != *peer);
         if entry.announcers.is_empty() {
             self.entries.remove(hash);
             return;
@@ -231,8 +282,8 @@ impl Fetcher {
             return;
         }
         entry.state = State::Waiting(now);
-        for (id, _, _) in &entry.announcers {
-            if let Some(queue) = self.peers.get_mut(id)
+        for Announcer { peer, .. } in &entry.announcers {
+            if let Some(queue) = self.peers.get_mut(peer)
                 && queue.waiting.len() < WAITING_MAX
             {
                 queue.waiting.push_back(*hash);
@@ -256,7 +307,8 @@ mod tests {
     }
 
     fn announcement(index: u8) -> Announcement {
-        Announcement { kind: BLOB_TYPE, bytes: 100, hash: hash(index) }
+        let blobs = AnnouncedBlobs::Inside(0);
+        Announcement { kind: BLOB_TYPE, bytes: 100, hash: hash(index), blobs }
     }
 
     const NOW: Duration = Duration::from_secs(1);
@@ -325,6 +377,7 @@ mod tests {
             kind: 2,
             bytes: 1 << 10,
             hash: B256::left_padding_from(&index.to_be_bytes()),
+            blobs: AnnouncedBlobs::Inside(0),
         };
         (0..500).for_each(|index| assert!(fetcher.announced(NOW, peer(0), plain(index))));
         assert!(fetcher.due(NOW).is_empty());
@@ -337,6 +390,34 @@ mod tests {
         assert_eq!(fetcher.peers[&peer(0)].waiting.len(), WAITING_MAX);
         fetcher.expire(NOW + LIFE);
         assert!(fetcher.entries.is_empty());
+    }
+
+    /// A peer with eth/72 is asked for transactions only if it has what makes up their blobs, and not for
+    /// further ones while it sends the blobs of two.
+    #[test]
+    fn blobs_apart_count_and_must_be_there() {
+        let mut fetcher = fetcher(2);
+        let apart = |index: u8, cells| {
+            let blobs = AnnouncedBlobs::Apart(cells);
+            Announcement { bytes: 6_500, blobs, ..announcement(index) }
+        };
+        let mut some = CellSet::BLOB;
+        some.0[3] = 0;
+        assert!(!fetcher.announced(NOW, peer(0), apart(1, some)));
+        let plain = Announcement { kind: 2, ..apart(2, CellSet::default()) };
+        assert!(fetcher.announced(NOW, peer(1), plain), "it has no blobs");
+        for index in 3..6 {
+            assert!(fetcher.announced(NOW, peer(0), apart(index, CellSet::BLOB)));
+        }
+        for index in 3..5 {
+            // Each with its blob has more than 128 KiB.
+            assert_eq!(fetcher.due(NOW), [(peer(0), vec![hash(index)])]);
+            fetcher.answered(NOW, &peer(0), &[(hash(index), BLOB_TYPE, 6_500)]).unwrap();
+            fetcher.begin_cells(&peer(0));
+        }
+        assert!(fetcher.due(NOW).is_empty());
+        fetcher.end_cells(&peer(0));
+        assert_eq!(fetcher.due(NOW), [(peer(0), vec![hash(5)])]);
     }
 
     proptest! {

@@ -4,8 +4,9 @@ use super::known::Known;
 use crate::{metrics, pool::Pooled};
 use ::metrics::counter;
 use std::{collections::VecDeque, sync::Arc};
+use tandem_admission::blobs_len;
 use tandem_primitives::{B256, Bytes};
-use tandem_proto::peer_sessions::{Announcement, Gossip, TransactionPeer};
+use tandem_proto::peer_sessions::{AnnouncedBlobs, Announcement, Gossip, TransactionPeer};
 
 /// Hashes that a peer is known to know.
 const KNOWN_MAX: usize = 1 << 13;
@@ -57,7 +58,11 @@ impl Link {
             self.hashes.pop_front();
         }
         let (kind, bytes) = (tx.kind, tx.network_bytes as u64);
-        self.hashes.push_back(Announcement { kind, bytes, hash: tx.hash });
+        let blobs = tx.sidecar.as_ref().map_or(0, |sidecar| {
+            blobs_len(tx.raw.len(), sidecar.wrapper, sidecar.versioned_hashes.len())
+        });
+        let blobs = AnnouncedBlobs::Inside(blobs as u64);
+        self.hashes.push_back(Announcement { kind, bytes, hash: tx.hash, blobs });
     }
 
     /// Sends what waits, as far as the session takes it.
@@ -94,7 +99,7 @@ mod tests {
     use parking_lot::Mutex;
     use tandem_admission::Fees;
     use tandem_primitives::{Address, U256};
-    use tandem_proto::peer_sessions::{Error, Misconduct, PeerId, Pending};
+    use tandem_proto::peer_sessions::{Error, Found, Misconduct, PeerId, Pending, Wanted};
 
     /// Session that takes so many more messages.
     struct Session {
@@ -114,7 +119,7 @@ mod tests {
             Ok(())
         }
 
-        fn request(&self, _: Vec<B256>) -> Pending<Vec<Bytes>> {
+        fn request(&self, _: Wanted) -> Pending<Found> {
             Box::pin(std::future::ready(Err(Error::Gone)))
         }
 

@@ -5,6 +5,9 @@
 //!   get its hash. A new peer gets the hashes of all pending transactions.
 //! * **Fetches** ([`fetch`]). Each peer is asked for what it announced, one request at a time. An
 //!   answer must have what was asked for, in the announced type and size.
+//! * **Blobs.** A peer with eth/72 sends a transaction without its blobs (EIP-8070). The half of their
+//!   cells that is the blobs themselves is asked for next, from the same peer; who announced fewer is not
+//!   asked. So this node always has whole blobs, and offers all cells.
 //! * **Misconduct.** A peer that sends something else, a transaction that is none, or wrong blobs is
 //!   reported, and loses its session. The transaction is then asked from another peer.
 //! * **Overload.** News that find a queue full are dropped and counted. What is remembered of a peer
@@ -18,14 +21,20 @@ mod task;
 pub(crate) use task::Peers;
 
 use crate::{
-    blobs::network_form,
+    blobs::{cells_of, network_form},
     intake::{Batch, Judgment},
-    pool::Pooled,
-    service::TxPool,
+    pool::{Pooled, SidecarRef},
+    service::{Shared, TxPool},
 };
 use std::{collections::HashMap, sync::Arc};
 use tandem_primitives::{B256, Bytes};
-use tandem_proto::peer_sessions::{Announcement, PeerId, TransactionExchange, TransactionPeer};
+use tandem_proto::{
+    blob_validator::{CELLS, CellSet, StoredBlob},
+    peer_sessions::{
+        Announcement, Found, Part, PeerId, TransactionCells, TransactionExchange, TransactionPeer,
+        Wanted,
+    },
+};
 use tracing::debug;
 
 /// News for the task of the peers.
@@ -96,25 +105,56 @@ impl TransactionExchange for TxPool {
         }
     }
 
-    fn pooled(&self, hashes: &[B256], bytes_max: usize) -> Vec<Bytes> {
-        let (mut found, mut bytes) = (Vec::new(), 0);
-        for hash in hashes {
-            let Some(tx) = self.shared.pool.lock().get(hash).cloned() else { continue };
-            let raw = match &tx.sidecar {
-                None => Some(tx.raw.clone()),
-                Some(sidecar) => {
-                    let stored = self.shared.blobs.get_blobs(&sidecar.versioned_hashes);
-                    let stored = self.shared.reactor.block_on(stored);
-                    stored.ok().and_then(|stored| network_form(&tx, sidecar, &stored))
-                }
-            };
-            let Some(raw) = raw else { continue };
-            bytes += raw.len();
-            if bytes > bytes_max && !found.is_empty() {
-                break;
+    fn pooled(&self, wanted: &Wanted, bytes_max: usize) -> Found {
+        let Wanted { hashes, part } = wanted;
+        let found = |hash: &B256| self.shared.pool.lock().get(hash).cloned();
+        let mut bytes = 0;
+        let mut fits = |more: usize| {
+            let is_first = bytes == 0;
+            bytes += more;
+            is_first || bytes <= bytes_max
+        };
+        match part {
+            Part::WithBlobs | Part::WithoutBlobs => {
+                let with_blobs = *part == Part::WithBlobs;
+                let all = hashes.iter().filter_map(found);
+                // Its blobs are read in either case.
+                let all =
+                    all.take_while(|tx| fits(tx.network_bytes / if with_blobs { 1 } else { 4 }));
+                Found::Transactions(
+                    all.filter_map(|tx| self.shared.network_form(&tx, with_blobs)).collect(),
+                )
             }
-            found.push(raw);
+            Part::Cells(cells) if cells.is_empty() => Found::Cells(Vec::new()),
+            Part::Cells(cells) => {
+                let all = hashes.iter().filter_map(found).filter(|tx| tx.sidecar.is_some());
+                // Its blobs are read and extended as a whole, however few cells are wanted.
+                let bytes =
+                    |tx: &Pooled| tx.network_bytes.max(2 * tx.network_bytes * cells.len() / CELLS);
+                let all = all.take_while(|tx| fits(bytes(tx)));
+                Found::Cells(all.filter_map(|tx| self.shared.cells(&tx, *cells)).collect())
+            }
         }
-        found
+    }
+}
+
+impl Shared {
+    /// Returns the transaction as a peer gets it, `None` if its blobs are not there. Blocks.
+    fn network_form(&self, tx: &Pooled, with_blobs: bool) -> Option<Bytes> {
+        let Some(sidecar) = &tx.sidecar else { return Some(tx.raw.clone()) };
+        network_form(tx, sidecar, &self.stored_blobs(sidecar)?, with_blobs)
+    }
+
+    /// Returns these cells of the transaction's blobs, `None` if it has none or they are not there.
+    /// Blocks.
+    fn cells(&self, tx: &Pooled, cells: CellSet) -> Option<TransactionCells> {
+        let stored = self.stored_blobs(tx.sidecar.as_ref()?)?;
+        // Extending blobs takes milliseconds of a processor, of which peers get one at most.
+        let _one = self.extending.lock();
+        Some(TransactionCells { hash: tx.hash, cells: cells_of(&stored, cells)? })
+    }
+
+    fn stored_blobs(&self, sidecar: &SidecarRef) -> Option<Vec<Option<Arc<StoredBlob>>>> {
+        self.reactor.block_on(self.blobs.get_blobs(&sidecar.versioned_hashes)).ok()
     }
 }

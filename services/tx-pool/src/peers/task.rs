@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     actor::Message,
+    blobs::{blobs_of, has_own_commitments},
     intake::{Batch, Intake, Judgment},
     metrics,
     pool::Pooled,
@@ -20,10 +21,13 @@ use std::{
     time::Duration,
 };
 use tandem_actor::{Mailbox, Queued, take_idle_priority};
-use tandem_admission::{TRANSACTION_BYTES_MAX, pooled_hash};
+use tandem_admission::{TRANSACTION_BYTES_MAX, WithoutBlobs, pooled_hash};
 use tandem_bus::Subscription;
 use tandem_primitives::{B256, Bytes};
-use tandem_proto::peer_sessions::{Announcement, Error, Misconduct, PeerId};
+use tandem_proto::{
+    blob_validator::CellSet,
+    peer_sessions::{Announcement, Error, Found, Misconduct, Part, PeerId, Wanted},
+};
 use tokio::{
     sync::mpsc::Receiver,
     task::JoinSet,
@@ -41,7 +45,13 @@ const KIND_MAX: u8 = 4;
 /// Type of blob transactions.
 const BLOB_TYPE: u8 = 3;
 
-type Answer = (PeerId, Result<Vec<Bytes>, Error>);
+/// Answer of a peer.
+enum Answer {
+    /// To a request for transactions.
+    Transactions(Result<Found, Error>),
+    /// To a request for the blobs of this transaction.
+    Cells(B256, Bytes, Result<Found, Error>),
+}
 
 /// State of the task.
 pub(crate) struct Peers {
@@ -51,7 +61,7 @@ pub(crate) struct Peers {
     links: HashMap<PeerId, Link>,
     changes: u64,
     fetcher: Fetcher,
-    answers: JoinSet<Answer>,
+    answers: JoinSet<(PeerId, Answer)>,
     /// Draws the peers of a sender, in a way that no sender can foretell.
     lots: RandomState,
 }
@@ -94,8 +104,12 @@ impl Peers {
                     None => return,
                 },
                 Some(answer) = self.answers.join_next(), if !self.answers.is_empty() => {
-                    if let Ok((peer, answer)) = answer {
-                        self.take_answer(peer, answer);
+                    match answer {
+                        Ok((peer, Answer::Transactions(found))) => self.take_answer(peer, found),
+                        Ok((peer, Answer::Cells(hash, raw, found))) => {
+                            self.take_cells(peer, hash, &raw, found);
+                        }
+                        Err(_) => {}
                     }
                 }
                 _ = ticks.tick() => {
@@ -182,7 +196,7 @@ impl Peers {
         let is_syncing = self.shared.chain.is_syncing();
         let now = self.shared.now();
         for announcement in announcements {
-            let Announcement { kind, bytes, hash } = announcement;
+            let Announcement { kind, bytes, hash, .. } = announcement;
             link.knows(&hash);
             let bytes_max = match kind {
                 BLOB_TYPE => self.shared.network_bytes_max,
@@ -211,16 +225,20 @@ impl Peers {
         for (id, hashes) in self.fetcher.due(self.shared.now()) {
             let Some(link) = self.links.get(&id) else { continue };
             counter!(metrics::REQUESTED).increment(hashes.len() as u64);
-            let answer = link.peer.request(hashes);
-            self.answers.spawn(async move { (id, answer.await) });
+            let answer = link.peer.request(Wanted { hashes, part: Part::WithBlobs });
+            self.answers.spawn(async move { (id, Answer::Transactions(answer.await)) });
         }
     }
 
-    fn take_answer(&mut self, id: PeerId, answer: Result<Vec<Bytes>, Error>) {
-        let transactions = answer.unwrap_or_else(|error| {
-            debug!(%error, "transactions not fetched");
-            Vec::new()
-        });
+    fn take_answer(&mut self, id: PeerId, answer: Result<Found, Error>) {
+        let transactions = match answer {
+            Ok(Found::Transactions(transactions)) => transactions,
+            Ok(Found::Cells(_)) => Vec::new(),
+            Err(error) => {
+                debug!(%error, "transactions not fetched");
+                Vec::new()
+            }
+        };
         let Some(link) = self.links.get_mut(&id) else { return };
         let described = |raw: &Bytes| {
             let kind = raw.first().copied().filter(|kind| *kind <= KIND_MAX).unwrap_or(0);
@@ -238,14 +256,68 @@ impl Peers {
             debug!(?fault, peer = %id, "answer of a peer refused");
             return link.peer.report(Misconduct::Invalid);
         }
-        let delivered = delivered.unwrap_or_default();
+        let all = delivered.unwrap_or_default().into_iter().map(|(hash, _, _)| hash);
+        let is_wrong =
+            |raw: &Bytes| WithoutBlobs::of(raw).is_some_and(|it| !has_own_commitments(&it));
+        if transactions.iter().any(is_wrong) {
+            debug!(peer = %id, "commitments of a peer refused");
+            link.peer.report(Misconduct::Invalid);
+            let judged: Vec<_> = all.map(|hash| (hash, Judgment::Invalid)).collect();
+            return self.judged(id, &judged);
+        }
+        let (mut hashes, mut whole) = (Vec::new(), Vec::new());
+        for (hash, raw) in all.zip(transactions) {
+            if WithoutBlobs::of(&raw).is_none() {
+                hashes.push(hash);
+                whole.push(raw);
+                continue;
+            }
+            self.fetcher.begin_cells(&id);
+            let part = Part::Cells(CellSet::BLOB);
+            let answer = link.peer.request(Wanted { hashes: vec![hash], part });
+            self.answers.spawn(async move { (id, Answer::Cells(hash, raw, answer.await)) });
+        }
+        self.submit(id, &hashes, whole);
+    }
+
+    /// Takes the blobs of a transaction that a peer delivered without them.
+    fn take_cells(&mut self, id: PeerId, hash: B256, raw: &[u8], found: Result<Found, Error>) {
+        self.fetcher.end_cells(&id);
+        let Some(without) = WithoutBlobs::of(raw) else { return };
+        let cells = match found {
+            Ok(Found::Cells(found)) => found,
+            Ok(Found::Transactions(_)) => Vec::new(),
+            Err(error) => {
+                debug!(%error, "blobs not fetched");
+                Vec::new()
+            }
+        };
+        let Some(found) = cells.first() else {
+            return self.judged(id, &[(hash, Judgment::Undecided)]);
+        };
+        let is_asked = cells.len() == 1 && found.hash == hash;
+        match blobs_of(&found.cells, without.blobs()).filter(|_| is_asked) {
+            Some(blobs) => self.submit(id, &[hash], vec![without.with(&blobs)]),
+            None => {
+                debug!(peer = %id, "cells of a peer refused");
+                self.judged(id, &[(hash, Judgment::Invalid)]);
+                if let Some(link) = self.links.get(&id) {
+                    link.peer.report(Misconduct::Invalid);
+                }
+            }
+        }
+    }
+
+    /// Has transactions judged that a peer delivered.
+    fn submit(&mut self, id: PeerId, hashes: &[B256], transactions: Vec<Bytes>) {
+        let Some(link) = self.links.get(&id) else { return };
         let batch = Batch { peer: link.peer.clone(), transactions };
         if !batch.transactions.is_empty()
             && let Err(error) = self.intake.submit_batch(batch)
         {
             debug!(%error, "fetched transactions dropped");
             let undecided: Vec<_> =
-                delivered.iter().map(|(hash, _, _)| (*hash, Judgment::Undecided)).collect();
+                hashes.iter().map(|hash| (*hash, Judgment::Undecided)).collect();
             return self.judged(id, &undecided);
         }
         self.ask();

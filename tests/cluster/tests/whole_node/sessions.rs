@@ -44,7 +44,7 @@ async fn two_nodes_find_each_other_and_serve_their_blocks() {
     let mut b = Node::start_with(builder.genesis_json(), config(vec![enode])).await;
     let (at_a, at_b) = (session(&a).await, session(&b).await);
     assert_ne!(at_a.direction, at_b.direction);
-    assert_eq!((at_a.eth_version, at_a.range.latest), (71, 0));
+    assert_eq!((at_a.eth_version, at_a.range.latest), (72, 0));
     assert!(at_b.client.starts_with("Tandem/v"), "{}", at_b.client);
     assert_eq!((at_a.id, at_b.id), (b.discovery().unwrap().id, a.discovery().unwrap().id));
 

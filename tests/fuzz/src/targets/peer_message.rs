@@ -1,11 +1,14 @@
 //! Messages that peers send over an established session, and the first ones of a session.
 
 use crate::{Target, heap};
-use alloy_primitives::{B256, B512, Bytes};
+use alloy_primitives::{B128, B256, B512, Bytes};
 use std::fmt::Debug;
 use tandem_discv4::ForkId;
 use tandem_eth_wire::{
-    eth::{self, Announcement, BlockRange, BlockStart, HeadersRequest, Status},
+    eth::{
+        self, Announcement, BlockRange, BlockStart, CELL_BYTES, HeadersRequest, Status,
+        TransactionCells,
+    },
     limits::RANGE_ITEMS_MAX,
     snap::{self, Leaf},
 };
@@ -66,7 +69,10 @@ fn seeds() -> Vec<Vec<u8>> {
             eth::Message::BlockHeaders { id: 3, headers: vec![list.clone(); 2] },
             eth::Message::GetBlockBodies { id: 4, hashes: hashes.clone() },
             eth::Message::BlockBodies { id: 5, bodies: vec![list.clone()] },
-            eth::Message::Announcements(vec![Announcement { kind: 2, bytes: 9, hash: hashes[0] }]),
+            eth::Message::Announcements {
+                transactions: vec![Announcement { kind: 2, bytes: 9, hash: hashes[0] }],
+                cells: B128::ZERO,
+            },
             eth::Message::GetPooledTransactions { id: 6, hashes: hashes.clone() },
             eth::Message::GetReceipts { id: 7, first: 0, hashes: hashes.clone() },
             eth::Message::Receipts { id: 8, incomplete: false, blocks: vec![list.clone()] },
@@ -81,7 +87,14 @@ fn seeds() -> Vec<Vec<u8>> {
         snap::Message::GetByteCodes { id: 2, hashes: hashes.clone(), bytes: 9 },
         snap::Message::ByteCodes { id: 2, codes: vec![list.clone()] },
     ]
-    .map(|message| protocol(3, message.number(), &message.encode()));
+    .map(|message| protocol(4, message.number(), &message.encode()));
+    let one = TransactionCells { hash: hashes[0], cells: vec![vec![1; CELL_BYTES].into()] };
+    let cells = B128::repeat_byte(1);
+    let of_cells = [
+        eth::Message::GetCells { id: 9, hashes: hashes.clone(), cells },
+        eth::Message::Cells { id: 9, transactions: vec![one], cells },
+    ]
+    .map(|message| protocol(3, message.number(), &message.encode(eth::Version::Eth72)));
     let capabilities = vec![Capability { name: "eth".to_owned(), version: 71 }];
     let hello = Hello {
         version: VERSION,
@@ -91,9 +104,10 @@ fn seeds() -> Vec<Vec<u8>> {
         id: B512::repeat_byte(3),
     };
     let mut seeds: Vec<_> = eth::Version::ALL.into_iter().flat_map(of_eth).collect();
+    seeds.extend(of_cells);
     seeds.extend(of_snap);
-    seeds.push(protocol(5, 0, &hello.encode()));
-    seeds.push(protocol(5, 1, &encode_disconnect(DisconnectReason::TooManyPeers)));
+    seeds.push(protocol(6, 0, &hello.encode()));
+    seeds.push(protocol(6, 1, &encode_disconnect(DisconnectReason::TooManyPeers)));
     seeds
 }
 
@@ -107,15 +121,15 @@ fn again<T: PartialEq + Debug, E: Debug>(first: Result<T, E>, round: impl Fn(&T)
 fn read(input: &[u8]) {
     let [protocol, number, content @ ..] = input else { return };
     let (number, content) = (u64::from(*number), Bytes::copy_from_slice(content));
-    match protocol % 6 {
-        index @ 0..3 => {
+    match protocol % 7 {
+        index @ 0..4 => {
             let version = eth::Version::ALL[usize::from(index)];
             let decode = |content: &Bytes| eth::Message::decode(version, number, content);
             let message = heap::measured(|| decode(&content));
             again(message, |message| decode(&message.encode(version).into()));
         }
-        index @ 3..5 => {
-            let version = snap::Version::ALL[usize::from(index) - 3];
+        index @ 4..6 => {
+            let version = snap::Version::ALL[usize::from(index) - 4];
             let decode = |content: &Bytes| snap::Message::decode(version, number, content);
             let message = heap::measured(|| decode(&content));
             again(message, |message| decode(&message.encode().into()));
@@ -141,8 +155,8 @@ mod tests {
             let (number, content) = (u64::from(seed[1]), Bytes::copy_from_slice(&seed[2..]));
             let version = usize::from(seed[0]);
             let is_message = match version {
-                0..3 => eth::Message::decode(eth::Version::ALL[version], number, &content).is_ok(),
-                3 => snap::Message::decode(snap::Version::Snap1, number, &content).is_ok(),
+                0..4 => eth::Message::decode(eth::Version::ALL[version], number, &content).is_ok(),
+                4 => snap::Message::decode(snap::Version::Snap1, number, &content).is_ok(),
                 _ => Hello::decode(&content).is_ok() || decode_disconnect(&content).is_ok(),
             };
             assert!(is_message, "{seed:?}");

@@ -19,14 +19,21 @@ fn blob_transaction(blobs: usize, input: usize) -> Transaction {
     transaction.into_signed(signature()).into()
 }
 
+/// Encodes a transaction and its blobs.
+type Encode = fn(&[u8], Wrapper, &[StoredParts<'_>]) -> Bytes;
+
 fn wrapped(transaction: &Transaction, wrapper: Wrapper, blobs: usize) -> Bytes {
+    encoded(transaction, wrapper, blobs, encode_network_form)
+}
+
+fn encoded(transaction: &Transaction, wrapper: Wrapper, blobs: usize, encode: Encode) -> Bytes {
     let proofs = match wrapper {
         Wrapper::BlobProofs => 1,
         Wrapper::CellProofs => CELLS_PER_EXT_BLOB,
     };
     let (blob, proofs) = (vec![3; BLOB_BYTES], vec![[4; 48]; proofs]);
     let parts: Vec<StoredParts<'_>> = vec![(&blob, &[5; 48], &proofs); blobs];
-    encode_network_form(&transaction.encoded_2718(), wrapper, &parts)
+    encode(&transaction.encoded_2718(), wrapper, &parts)
 }
 
 #[test]
@@ -46,6 +53,32 @@ fn what_is_encoded_is_what_is_decoded_and_has_the_length_foretold() {
             assert_eq!(pooled_hash(&bytes), Some(submitted.hash()));
         }
     }
+}
+
+#[test]
+fn a_transaction_without_its_blobs_gets_them_back() {
+    for wrapper in [Wrapper::BlobProofs, Wrapper::CellProofs] {
+        for (blobs, input) in [(1, 0), (2, 300), (6, 70_000)] {
+            let transaction = blob_transaction(blobs, input);
+            let whole = wrapped(&transaction, wrapper, blobs);
+            let bytes = encoded(&transaction, wrapper, blobs, encode_without_blobs);
+            let raw = transaction.encoded_2718().len();
+            assert_eq!(whole.len() - bytes.len(), blobs_len(raw, wrapper, blobs));
+            assert_eq!(pooled_hash(&bytes), Some(*transaction.hash()));
+            let without = WithoutBlobs::of(&bytes).unwrap();
+            assert_eq!(without.blobs(), blobs);
+            assert_eq!(without.with(&vec![3; blobs * BLOB_BYTES]), whole);
+            assert!(
+                decode(&without.with(&[])).is_ok_and(|it| it.sidecar.unwrap().blobs.is_empty())
+            );
+            assert_eq!(WithoutBlobs::of(&whole), None, "its blobs are there");
+            for end in (0..bytes.len()).step_by(7) {
+                assert_eq!(WithoutBlobs::of(&bytes[..end]), None, "{end}");
+            }
+        }
+    }
+    let bare = blob_transaction(1, 0).encoded_2718();
+    assert_eq!(WithoutBlobs::of(&bare), None);
 }
 
 #[test]
@@ -130,6 +163,9 @@ proptest! {
         let bytes = Bytes::from(bytes);
         if let Ok(submitted) = decode(&bytes) {
             prop_assert_eq!(pooled_hash(&bytes), Some(submitted.hash()));
+        }
+        if let Some(without) = WithoutBlobs::of(&bytes) {
+            prop_assert_eq!(without.with(&[]), bytes);
         }
     }
 }
