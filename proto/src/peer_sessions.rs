@@ -227,7 +227,7 @@ pub enum Gossip {
     Announcements(Vec<Announcement>),
 }
 
-/// What is asked of a peer, or of the pool by a peer.
+/// Question to a peer, or of a peer to the pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
     /// Transactions, 1 to [`crate::limits::WANTED_TRANSACTIONS_MAX`].
@@ -247,7 +247,7 @@ pub enum Part {
     Cells(CellSet),
 }
 
-/// What was found of [`Wanted`], without the transactions that are not there.
+/// Answer to [`Wanted`], without the transactions that are not there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
     /// Transactions.

@@ -7,7 +7,7 @@
 //!  peer-table ────┴── candidates, connected peers ────────────┘      └──► BlockSource (answers)
 //! ```
 //!
-//! * **Role.** Keeps sessions with limits by number, direction and subnet. Speaks eth/69 to 71, snap/1
+//! * **Role.** Keeps sessions with limits by number, direction and subnet. Speaks eth/69 to 72, snap/1
 //!   and snap/2. It answers headers, bodies, receipts, access lists and parts of recent states from a
 //!   [`BlockSource`], and asks peers for the same on behalf of callers of
 //!   [`PeerSessionsApi`](tandem_proto::peer_sessions::PeerSessionsApi).

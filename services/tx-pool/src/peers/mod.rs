@@ -117,10 +117,12 @@ impl TransactionExchange for TxPool {
         match part {
             Part::WithBlobs | Part::WithoutBlobs => {
                 let with_blobs = *part == Part::WithBlobs;
-                let all = hashes.iter().filter_map(found);
-                // Its blobs are read in either case.
-                let all =
-                    all.take_while(|tx| fits(tx.network_bytes / if with_blobs { 1 } else { 4 }));
+                // Blobs that are left out are read nevertheless.
+                let bytes_of = |tx: &Pooled| match &tx.sidecar {
+                    Some(_) if !with_blobs => tx.network_bytes / 4,
+                    _ => tx.network_bytes,
+                };
+                let all = hashes.iter().filter_map(found).take_while(|tx| fits(bytes_of(tx)));
                 Found::Transactions(
                     all.filter_map(|tx| self.shared.network_form(&tx, with_blobs)).collect(),
                 )
@@ -129,9 +131,9 @@ impl TransactionExchange for TxPool {
             Part::Cells(cells) => {
                 let all = hashes.iter().filter_map(found).filter(|tx| tx.sidecar.is_some());
                 // Its blobs are read and extended as a whole, however few cells are wanted.
-                let bytes =
+                let bytes_of =
                     |tx: &Pooled| tx.network_bytes.max(2 * tx.network_bytes * cells.len() / CELLS);
-                let all = all.take_while(|tx| fits(bytes(tx)));
+                let all = all.take_while(|tx| fits(bytes_of(tx)));
                 Found::Cells(all.filter_map(|tx| self.shared.cells(&tx, *cells)).collect())
             }
         }
