@@ -81,11 +81,11 @@ pub(crate) struct Transactions {
     exchange: Option<Arc<dyn TransactionExchange>>,
     peer: PeerId,
     version: Version,
-    pending: HashMap<u64, Pended>,
+    pending: HashMap<u64, Asked>,
 }
 
 /// Request under way.
-struct Pended {
+struct Asked {
     sent: Instant,
     part: Part,
     reply: Reply,
@@ -120,7 +120,7 @@ impl Transactions {
         match news {
             News::Gossip(gossip) => (message(gossip, self.version), false),
             News::Request(Wanted { hashes, part }, reply) => {
-                self.pending.insert(id, Pended { sent: Instant::now(), part, reply });
+                self.pending.insert(id, Asked { sent: Instant::now(), part, reply });
                 let message = match part {
                     Part::Cells(CellSet(cells)) => {
                         Message::GetCells { id, hashes, cells: B128::from(cells) }
@@ -167,8 +167,8 @@ impl Transactions {
 
     /// Hands an answer with transactions to its asker.
     pub fn take(&mut self, id: u64, transactions: Vec<Bytes>) -> Result<(), SessionError> {
-        let is_asked = |pending: &Pended| !matches!(pending.part, Part::Cells(_));
-        let Some(Pended { reply, .. }) = self.pending.remove(&id).filter(is_asked) else {
+        let fits = |asked: &Asked| !matches!(asked.part, Part::Cells(_));
+        let Some(Asked { reply, .. }) = self.pending.remove(&id).filter(fits) else {
             return Err(SessionError::Unexpected("transactions that were not asked for"));
         };
         let transactions = transactions.iter().map(unwrapped).collect::<Result<_, _>>()?;
@@ -184,8 +184,8 @@ impl Transactions {
         transactions: Vec<eth::TransactionCells>,
         cells: B128,
     ) -> Result<(), SessionError> {
-        let is_asked = |pending: &Pended| pending.part == Part::Cells(CellSet(cells.0));
-        let Some(Pended { reply, .. }) = self.pending.remove(&id).filter(is_asked) else {
+        let fits = |asked: &Asked| asked.part == Part::Cells(CellSet(cells.0));
+        let Some(Asked { reply, .. }) = self.pending.remove(&id).filter(fits) else {
             return Err(SessionError::Unexpected("cells that were not asked for"));
         };
         let of_one = |it: eth::TransactionCells| {
