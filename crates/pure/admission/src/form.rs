@@ -112,14 +112,17 @@ fn largest(blobs: usize, proofs: usize) -> usize {
 /// Returns the bytes of [`encode_network_form`] for a transaction whose EIP-2718 form has `raw`
 /// bytes.
 pub fn network_form_len(raw: usize, wrapper: Wrapper, blobs: usize) -> usize {
-    1 + list_len(Lists::of(wrapper, blobs).payload(raw.saturating_sub(1), wrapper))
+    form_len(raw, wrapper, &Lists::of(wrapper, blobs))
+}
+
+fn form_len(raw: usize, wrapper: Wrapper, lists: &Lists) -> usize {
+    1 + list_len(lists.payload(raw.saturating_sub(1), wrapper))
 }
 
 /// Returns how many bytes of the network form its list of blobs takes beyond an empty one.
 pub fn blobs_len(raw: usize, wrapper: Wrapper, blobs: usize) -> usize {
-    let lists = Lists { blobs: 0, ..Lists::of(wrapper, blobs) };
-    let without = 1 + list_len(lists.payload(raw.saturating_sub(1), wrapper));
-    network_form_len(raw, wrapper, blobs) - without
+    let without = Lists { blobs: 0, ..Lists::of(wrapper, blobs) };
+    network_form_len(raw, wrapper, blobs) - form_len(raw, wrapper, &without)
 }
 
 /// Encodes a blob transaction with its blobs: `raw` are its EIP-2718 bytes. Each blob has
