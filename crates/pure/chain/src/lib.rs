@@ -30,6 +30,7 @@
 
 mod access_list;
 mod block;
+mod bloom;
 mod body;
 mod body_roots;
 mod codec;

@@ -1,5 +1,6 @@
 use crate::{
     Transaction,
+    bloom::Blooms,
     codec::{count_items, exact_list},
     transaction::PARALLEL_MIN,
 };
@@ -104,13 +105,16 @@ impl receipt_builder::ReceiptBuilder for ReceiptBuilder {
 
 /// Returns the root of the receipts, and the bloom filter over all their logs.
 pub fn receipts_root(receipts: &[Receipt]) -> (B256, Bloom) {
-    let encode = |receipt: &Receipt| {
-        let bloom = receipt.bloom();
+    let encode = |blooms: &mut Blooms, receipt: &Receipt| {
+        let bloom = blooms.of(&receipt.logs);
         (receipt.encode_with_bloom(&bloom), bloom)
     };
     let (encoded, blooms): (Vec<_>, Vec<_>) = match receipts.len() < PARALLEL_MIN {
-        true => receipts.iter().map(encode).unzip(),
-        false => receipts.par_iter().map(encode).unzip(),
+        true => {
+            let mut blooms = Blooms::default();
+            receipts.iter().map(|receipt| encode(&mut blooms, receipt)).unzip()
+        }
+        false => receipts.par_iter().map_init(Blooms::default, encode).unzip(),
     };
     let bloom = blooms.iter().fold(Bloom::ZERO, |all, bloom| all | *bloom);
     (list_root(&encoded), bloom)
@@ -121,6 +125,7 @@ pub fn receipts_root(receipts: &[Receipt]) -> (B256, Bloom) {
 #[derive(Debug, Default)]
 pub struct ReceiptsTrie {
     list: ListTrie,
+    blooms: Blooms,
     bloom: Bloom,
 }
 
@@ -137,7 +142,7 @@ impl ReceiptsTrie {
 
     /// Adds the receipt of the next transaction.
     pub fn push(&mut self, receipt: &Receipt) {
-        let bloom = receipt.bloom();
+        let bloom = self.blooms.of(&receipt.logs);
         self.bloom |= bloom;
         self.list.push(&receipt.encode_with_bloom(&bloom));
     }
