@@ -13,13 +13,16 @@ pub use parent::{CODES_MAX, ListedParent, ParentAccounts, ParentSlots};
 
 use crate::state::{code::analyze, published::Position};
 use alloy_eips::eip7928::{AccountChanges, BlockAccessIndex};
-use alloy_primitives::map::{AddressMap, B256Map};
+use alloy_primitives::map::{AddressMap, B256Map, U256Map};
 use alloy_rlp::Decodable as _;
 use revm::state::Bytecode;
 use tandem_chain::AccessList;
 use tandem_primitives::{
     Account, AccountUpdate, Address, B256, Bytes, EMPTY_CODE_HASH, SlotUpdate, U256, keccak256,
 };
+
+/// Maximum number of an account's slots that are found by a search. A map finds more of them sooner.
+const SEARCHED_MAX: usize = 16;
 
 /// Values of one block's list.
 #[derive(Default)]
@@ -55,6 +58,8 @@ pub struct ListedAccount {
     first_read: usize,
     /// `keccak256(slot)` of slots that are only read, ascending by slot.
     read: Vec<(U256, B256)>,
+    /// Places of the slots among those of the account, changed ones first. Empty up to [`SEARCHED_MAX`].
+    places: U256Map<u32>,
 }
 
 /// Values of a changed slot.
@@ -141,6 +146,13 @@ impl ListedState {
             (change.block_access_index, hash)
         });
         let code_hashes = Values::new(code_hashes);
+        let changed: Vec<_> = changed.collect();
+        let read: Vec<_> = storage_reads.into_iter().map(|slot| (slot, hash_of(slot))).collect();
+        let mut places = U256Map::default();
+        if changed.len() + read.len() > SEARCHED_MAX {
+            let slots = changed.iter().map(|(slot, _)| slot);
+            places.extend(slots.chain(read.iter().map(|(slot, _)| slot)).copied().zip(0..));
+        }
         ListedAccount {
             hash: hash(address.as_slice()),
             place: self.order.len(),
@@ -151,8 +163,9 @@ impl ListedState {
             ),
             nonces: Values::new(nonce_changes.iter().map(|c| (c.block_access_index, c.new_nonce))),
             code_hashes,
-            changed: changed.collect(),
-            read: storage_reads.into_iter().map(|slot| (slot, hash_of(slot))).collect(),
+            changed,
+            read,
+            places,
         }
     }
 
@@ -276,7 +289,10 @@ impl ListedAccount {
     }
 
     fn changed_at(&self, slot: &U256) -> Option<usize> {
-        self.changed.binary_search_by(|(key, _)| key.cmp(slot)).ok()
+        match self.places.is_empty() {
+            true => self.changed.binary_search_by(|(key, _)| key.cmp(slot)).ok(),
+            false => self.slot_place(slot).filter(|place| *place < self.changed.len()),
+        }
     }
 
     fn changed_slot(&self, slot: &U256) -> Option<&ListedSlot> {
@@ -284,19 +300,22 @@ impl ListedAccount {
     }
 
     fn read_at(&self, slot: &U256) -> Option<usize> {
-        self.read.binary_search_by(|(key, _)| key.cmp(slot)).ok()
+        match self.places.is_empty() {
+            true => self.read.binary_search_by(|(key, _)| key.cmp(slot)).ok(),
+            false => self.slot_place(slot)?.checked_sub(self.changed.len()),
+        }
     }
 
     /// Returns `keccak256(slot)` of a slot that the list names.
     pub fn slot_hash(&self, slot: &U256) -> Option<B256> {
-        match self.read_at(slot) {
-            Some(at) => Some(self.read[at].1),
-            None => Some(self.changed_slot(slot)?.hash),
-        }
+        Some(self.slot_at(self.slot_place(slot)?)?.1)
     }
 
     /// Returns the place of a slot among those of the account: changed ones come first.
     pub fn slot_place(&self, slot: &U256) -> Option<usize> {
+        if !self.places.is_empty() {
+            return Some(*self.places.get(slot)? as usize);
+        }
         self.changed_at(slot).or_else(|| Some(self.changed.len() + self.read_at(slot)?))
     }
 
@@ -395,6 +414,32 @@ mod tests {
         assert_eq!(listed.at(0).unwrap().0, Address::repeat_byte(1));
         assert!(listed.at(1).is_none());
         assert_eq!(account.slot_hashes().count(), 4);
+    }
+
+    #[test]
+    fn slots_of_an_account_with_many_are_found() {
+        let keys = |from: u64| (from..).step_by(3).take(40);
+        let entry = AccountChanges {
+            storage_changes: keys(0).map(|key| slot(key, &[(1, key + 1)])).collect(),
+            storage_reads: keys(1).map(U256::from).collect(),
+            ..entry(1)
+        };
+        let listed = listed(&[entry]);
+        let account = listed.get(&Address::repeat_byte(1)).unwrap();
+        for (place, key) in keys(0).chain(keys(1)).map(U256::from).enumerate() {
+            assert_eq!(account.slot_place(&key), Some(place));
+            assert_eq!(account.slot_at(place), Some((key, hash_of(key))));
+            assert_eq!(account.slot_hash(&key), Some(hash_of(key)));
+            let is_changed = place < 40;
+            assert_eq!(account.changed_at(&key), is_changed.then_some(place));
+            assert_eq!(account.read_at(&key), place.checked_sub(40));
+            let value = is_changed.then(|| key + U256::from(1));
+            assert_eq!(account.slot_before(&key, 2), value);
+        }
+        for key in keys(2).map(U256::from) {
+            assert_eq!((account.slot_place(&key), account.slot_hash(&key)), (None, None));
+            assert_eq!(account.slot_before(&key, 2), None);
+        }
     }
 
     #[test]
