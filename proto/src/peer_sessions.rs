@@ -256,6 +256,24 @@ pub enum Found {
     Cells(Vec<TransactionCells>),
 }
 
+impl Found {
+    /// Returns the transactions, none if it holds cells.
+    pub fn into_transactions(self) -> Vec<Bytes> {
+        match self {
+            Self::Transactions(transactions) => transactions,
+            Self::Cells(_) => Vec::new(),
+        }
+    }
+
+    /// Returns the cells, none if it holds transactions.
+    pub fn into_cells(self) -> Vec<TransactionCells> {
+        match self {
+            Self::Cells(cells) => cells,
+            Self::Transactions(_) => Vec::new(),
+        }
+    }
+}
+
 /// Cells of the blobs of one transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TransactionCells {

@@ -302,7 +302,7 @@ impl TryFrom<v1::DiscardRequest> for (Epoch, B256) {
 
 impl From<&[B256]> for v1::GetStateDiffsRequest {
     fn from(blocks: &[B256]) -> Self {
-        Self { blocks: hash_list(blocks.iter()) }
+        Self { blocks: hash_list(blocks.iter()), without_slots: false }
     }
 }
 

@@ -62,6 +62,12 @@ pub trait BlockReads: Send + Sync + 'static {
     /// blocks.
     fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>>;
 
+    /// Returns what [`state_diffs`](Self::state_diffs) returns, without slots.
+    fn account_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
+        let without_slots = |diff: Arc<StateDiff>| Arc::new(diff.without_slots());
+        Ok(self.state_diffs(blocks)?.into_iter().map(|diff| diff.map(without_slots)).collect())
+    }
+
     /// Returns a kept block, `None` when there is none with this hash.
     fn kept(&self, block: B256) -> Result<Option<KeptBlock>>;
 }

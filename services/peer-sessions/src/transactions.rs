@@ -205,10 +205,7 @@ impl Transactions {
         };
         let found = self.found(Wanted { hashes, part });
         move || {
-            let found = match found() {
-                Some(Found::Transactions(found)) => found,
-                _ => Vec::new(),
-            };
+            let found = found().map(Found::into_transactions).unwrap_or_default();
             Message::PooledTransactions { id, transactions: found.iter().map(wrapped).collect() }
         }
     }
@@ -222,10 +219,7 @@ impl Transactions {
     ) -> impl FnOnce() -> Message + Send + use<> {
         let found = self.found(Wanted { hashes, part: Part::Cells(CellSet(cells.0)) });
         move || {
-            let found = match found() {
-                Some(Found::Cells(found)) => found,
-                _ => Vec::new(),
-            };
+            let found = found().map(Found::into_cells).unwrap_or_default();
             let of_one = |it: TransactionCells| {
                 let TransactionCells { hash, cells } = it;
                 eth::TransactionCells { hash, cells }

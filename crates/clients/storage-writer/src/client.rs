@@ -299,6 +299,25 @@ impl Client {
             }
         })
     }
+
+    /// Fetches the state diffs of pending blocks.
+    fn diffs(
+        &self,
+        name: &'static str,
+        blocks: &[B256],
+        without_slots: bool,
+    ) -> Result<Vec<Option<Arc<StateDiff>>>> {
+        let request = v1::GetStateDiffsRequest { without_slots, ..blocks.into() };
+        let send = |mut calls: Calls, request: Request<v1::GetStateDiffsRequest>| async move {
+            collect(calls.get_state_diffs(request).await?).await
+        };
+        let diffs = self.call(self.write(name), request, send)?;
+        if diffs.len() != blocks.len() {
+            let text = format!("{} state diffs for {} blocks", diffs.len(), blocks.len());
+            return Err(Error::Store(text));
+        }
+        diffs.into_iter().map(|wire| Ok(wire.try_into()?)).collect()
+    }
 }
 
 /// Returns all messages of an answer.
@@ -398,15 +417,11 @@ impl BlockReads for Client {
     }
 
     fn state_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
-        let send = |mut calls: Calls, request: Request<v1::GetStateDiffsRequest>| async move {
-            collect(calls.get_state_diffs(request).await?).await
-        };
-        let diffs = self.call(self.write("state_diffs"), blocks, send)?;
-        if diffs.len() != blocks.len() {
-            let text = format!("{} state diffs for {} blocks", diffs.len(), blocks.len());
-            return Err(Error::Store(text));
-        }
-        diffs.into_iter().map(|wire| Ok(wire.try_into()?)).collect()
+        self.diffs("state_diffs", blocks, false)
+    }
+
+    fn account_diffs(&self, blocks: &[B256]) -> Result<Vec<Option<Arc<StateDiff>>>> {
+        self.diffs("account_diffs", blocks, true)
     }
 
     fn kept(&self, block: B256) -> Result<Option<KeptBlock>> {

@@ -55,6 +55,17 @@ impl StateDiff {
         self.accounts.len() * size_of::<AccountUpdate>() + slots * size_of::<SlotUpdate>() + codes
     }
 
+    /// Returns the diff without its slots, for readers of accounts and code.
+    pub fn without_slots(&self) -> Self {
+        let without = |update: &AccountUpdate| AccountUpdate {
+            address_hash: update.address_hash,
+            account: update.account,
+            wiped: update.wiped,
+            slots: Vec::new(),
+        };
+        Self { accounts: self.accounts.iter().map(without).collect(), codes: self.codes.clone() }
+    }
+
     /// Returns whether the block changed nothing.
     pub fn is_empty(&self) -> bool {
         self.accounts.is_empty() && self.codes.is_empty()

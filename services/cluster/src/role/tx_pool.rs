@@ -139,7 +139,7 @@ impl Beginning {
         let Self { config, storage, blobs, sync, heads, fatal, .. } = self;
         std::fs::create_dir_all(&config.tx_pool.datadir)?;
         let storage: Arc<dyn StorageApi> = storage;
-        let chain = Arc::new(Chain::attach(&config.executor, storage, None)?);
+        let chain = Arc::new(Chain::attach_accounts(&config.executor, storage)?);
         let chain = Arc::new(FollowedChain::new(ChainOfPool(chain), sync));
         let deps = Deps { chain: chain.clone(), blobs, bus: heads, fatal };
         Ok((chain, TxPool::start(config.tx_pool, deps)?))

@@ -32,6 +32,19 @@ impl Chain {
         Ok(chain)
     }
 
+    /// Reads the chain of a storage-writer as [`attach`](Self::attach) does, for a reader of accounts and
+    /// code: slots that recent blocks changed are not fetched, so slots must not be read. May wait for
+    /// the database.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn attach_accounts(config: &Config, storage: Arc<dyn StorageApi>) -> Result<Self, Error> {
+        metrics::describe();
+        let chain = Self { accounts_only: true, ..Self::open(config, storage)? };
+        chain.reload()?;
+        Ok(chain)
+    }
+
     /// Takes over base, forkchoice and the blocks of its branch from storage-writer, to which another
     /// process writes. One thread at a time may call it.
     ///
@@ -103,7 +116,11 @@ impl Chain {
         let lacking: Vec<&PendingBlock> = pending.iter().filter(lacks).collect();
         for blocks in lacking.chunks(DIFFS_PER_CALL) {
             let hashes: Vec<B256> = blocks.iter().map(|block| block.id.hash).collect();
-            for (block, diff) in blocks.iter().zip(self.storage.state_diffs(&hashes)?) {
+            let diffs = match self.accounts_only {
+                true => self.storage.account_diffs(&hashes)?,
+                false => self.storage.state_diffs(&hashes)?,
+            };
+            for (block, diff) in blocks.iter().zip(diffs) {
                 // A block without a diff has entered the base, which is followed next.
                 if let Some(diff) = diff {
                     self.recent.insert(block.id, block.parent, diff);

@@ -78,6 +78,8 @@ pub struct Chain {
     pub(crate) storage: Arc<dyn StorageApi>,
     /// States below the base, if this process keeps them.
     pub(crate) history: Option<Arc<dyn HistoryReads>>,
+    /// Whether the layers of recent blocks have no slots.
+    accounts_only: bool,
     genesis: BlockId,
     /// Number of newest blocks whose state can be read.
     pub(crate) state_blocks: u64,
@@ -108,6 +110,7 @@ impl Chain {
             block_hashes: BlockHashes::default(),
             storage,
             history: None,
+            accounts_only: false,
             genesis: checkpoint.genesis,
             state_blocks: config.unfinalized_blocks_max.max(config.persist_depth) + 1,
             sync_target: RwLock::default(),
@@ -332,6 +335,7 @@ impl Chain {
     /// # Errors
     /// Same as [`Chain::account`].
     pub fn storage(&self, tag: BlockTag, address: Address, slot: U256) -> Result<U256, Error> {
+        debug_assert!(!self.accounts_only, "slots of recent blocks are not here");
         let view = self.view(tag)?.1;
         view.slot(&keccak256(address), &keccak256(slot.to_be_bytes::<32>()))
     }

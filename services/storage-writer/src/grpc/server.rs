@@ -380,8 +380,14 @@ impl generated::StorageWriter for Service {
         &self,
         request: Request<v1::GetStateDiffsRequest>,
     ) -> Answer<Self::GetStateDiffsStream> {
-        let call = |api: &dyn StorageApi, wire| {
-            Ok(api.state_diffs(&Vec::<B256>::try_from(wire)?)?.into_iter().map(Into::into))
+        let call = |api: &dyn StorageApi, wire: v1::GetStateDiffsRequest| {
+            let without_slots = wire.without_slots;
+            let blocks = Vec::<B256>::try_from(wire)?;
+            let diffs = match without_slots {
+                true => api.account_diffs(&blocks)?,
+                false => api.state_diffs(&blocks)?,
+            };
+            Ok(diffs.into_iter().map(Into::into))
         };
         self.answer_in_parts("GetStateDiffs", request, call).await
     }

@@ -12,7 +12,9 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_primitives::{B256, BlockId, NodeChange, ShardSet, TrieDiff, U256, WalkTarget};
+use tandem_primitives::{
+    AccountUpdate, B256, BlockId, NodeChange, ShardSet, StateDiff, TrieDiff, U256, WalkTarget,
+};
 use tandem_proto::storage::{
     BaseReads, Block, BlockRef, Epoch, Error, Forkchoice, HistoryReads, ReadState, StateValues,
     StorageApi, TransactionPlace,
@@ -335,6 +337,15 @@ impl<F: Front> Model<F> {
         assert_eq!(hashes, self.pending);
         let asked: Vec<B256> = pending.iter().map(|block| block.id.hash).collect();
         let diffs = api.state_diffs(&asked).unwrap();
+        for (whole, some) in diffs.iter().zip(api.account_diffs(&asked).unwrap()) {
+            let (whole, some) = (whole.as_ref().unwrap(), some.unwrap());
+            assert!(some.accounts.iter().all(|update| update.slots.is_empty()));
+            let of = |diff: &StateDiff| {
+                let one = |it: &AccountUpdate| (it.address_hash, it.account, it.wiped);
+                (diff.accounts.iter().map(one).collect::<Vec<_>>(), diff.codes.clone())
+            };
+            assert_eq!(of(&some), of(whole));
+        }
         for (got, diff) in pending.iter().zip(diffs) {
             let want = &self.blocks[&got.id.hash].0;
             let record = api.block(BlockRef::Hash(got.id.hash)).unwrap().unwrap();

@@ -232,8 +232,7 @@ impl Peers {
 
     fn take_answer(&mut self, id: PeerId, answer: Result<Found, Error>) {
         let transactions = match answer {
-            Ok(Found::Transactions(transactions)) => transactions,
-            Ok(Found::Cells(_)) => Vec::new(),
+            Ok(found) => found.into_transactions(),
             Err(error) => {
                 debug!(%error, "transactions not fetched");
                 Vec::new()
@@ -285,8 +284,7 @@ impl Peers {
         self.fetcher.end_cells(&id);
         let Some(without) = WithoutBlobs::of(raw) else { return };
         let cells = match found {
-            Ok(Found::Cells(found)) => found,
-            Ok(Found::Transactions(_)) => Vec::new(),
+            Ok(found) => found.into_cells(),
             Err(error) => {
                 debug!(%error, "blobs not fetched");
                 Vec::new()
