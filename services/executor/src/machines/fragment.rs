@@ -29,7 +29,9 @@ use tandem_proto::tx_executor::{LoadedAccount, LoadedSlot, TxGas, TxLog, TxOutco
 pub fn outcome_of(speculation: Speculation, listed: &ListedState) -> Option<TxOutcome> {
     let Unrewarded { result: ResultAndState { result, state }, reward } = speculation.outcome;
     let accounts = state.iter().map(|(address, account)| loaded(listed.get(address)?, account));
-    let (accounts, gas) = (accounts.collect::<Option<Vec<_>>>()?, gas_of(&result));
+    let (mut accounts, gas) = (accounts.collect::<Option<Vec<_>>>()?, gas_of(&result));
+    // The receiver need not sort them to find one that is there twice.
+    accounts.sort_unstable_by_key(|account| account.place);
     let success = result.is_success();
     let logs = result.into_logs().into_iter().map(|log| TxLog {
         address: log.address,
@@ -58,12 +60,14 @@ fn loaded(listed: &ListedAccount, account: &EvmAccount) -> Option<LoadedAccount>
         let place = u32::try_from(listed.slot_place(key)?).ok()?;
         Some(LoadedSlot { place, changed: slot.is_changed().then_some(slot.present_value) })
     });
+    let mut slots = slots.collect::<Option<Vec<_>>>()?;
+    slots.sort_unstable_by_key(|slot| slot.place);
     Some(LoadedAccount {
         place: u32::try_from(listed.place).ok()?,
         status: account.status.difference(AccountStatus::Cold).bits(),
         changed: is_changed.then_some((after.nonce, after.balance)),
         code: code.map(Option::unwrap_or_default),
-        slots: slots.collect::<Option<_>>()?,
+        slots,
     })
 }
 
