@@ -429,7 +429,7 @@ fn an_empty_message_is_refused_where_something_is_required() {
 fn too_many_state_diffs_at_once_are_refused() {
     let asks = |count: usize| {
         let blocks = vec![0; 32 * count].into();
-        Vec::<B256>::try_from(writer::GetStateDiffsRequest { blocks })
+        Vec::<B256>::try_from(writer::GetStateDiffsRequest { blocks, without_slots: false })
     };
     assert_eq!(asks(4096).unwrap().len(), 4096);
     let refused = asks(4097).unwrap_err().to_string();

@@ -55,7 +55,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_those_of_alloy(receipts in prop::collection::vec(prop::collection::vec(log(), 0..12), 0..6)) {
+        fn they_are_those_of_alloy(
+            receipts in prop::collection::vec(prop::collection::vec(log(), 0..12), 0..6),
+        ) {
             let mut blooms = Blooms::default();
             for logs in receipts {
                 prop_assert_eq!(blooms.of(&logs), logs_bloom(&logs));
