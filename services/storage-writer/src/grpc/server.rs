@@ -381,13 +381,10 @@ impl generated::StorageWriter for Service {
         request: Request<v1::GetStateDiffsRequest>,
     ) -> Answer<Self::GetStateDiffsStream> {
         let call = |api: &dyn StorageApi, wire: v1::GetStateDiffsRequest| {
-            let without_slots = wire.without_slots;
-            let blocks = Vec::<B256>::try_from(wire)?;
-            let diffs = match without_slots {
-                true => api.account_diffs(&blocks)?,
-                false => api.state_diffs(&blocks)?,
-            };
-            Ok(diffs.into_iter().map(Into::into))
+            let accounts_only = wire.without_slots;
+            let of = Vec::<B256>::try_from(wire)?;
+            let diffs = if accounts_only { api.account_diffs(&of) } else { api.state_diffs(&of) };
+            Ok(diffs?.into_iter().map(Into::into))
         };
         self.answer_in_parts("GetStateDiffs", request, call).await
     }
