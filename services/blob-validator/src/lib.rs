@@ -41,4 +41,3 @@ mod trusted_setup;
 pub use config::{Config, Verification};
 pub use metrics::describe_all as describe_metrics;
 pub use service::{BlobValidator, Deps};
-pub use trusted_setup::load_trusted_setup;

@@ -26,7 +26,6 @@ use std::{
 };
 use tandem_admission::{any_network_form_bytes_max, network_form_bytes_max};
 use tandem_auth::Secret;
-use tandem_blob_validator::load_trusted_setup;
 use tandem_blob_validator_client as blobs;
 use tandem_bus::MissingBucket;
 use tandem_executor::{
@@ -145,8 +144,6 @@ pub async fn executor(
     let gates = access.gates(&name, secret.clone());
     serve(process, &gates, engine, http)?;
     let services = Services::connect(process, &config, links, proof, address.clone())?;
-    // The setup loaded here serves the EVM's precompile, which should not load it during a block.
-    spawn_blocking(load_trusted_setup);
     let standby = Standby::new(gates, services.storage.clone(), address);
     let settings = config.executor.clone();
     let running = Arc::<Running>::default();

@@ -20,7 +20,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_blob_validator::load_trusted_setup;
 use tandem_executor::{Replica, rpc::ClientInfo};
 use tandem_follower::{ChainView, Deps, Follower, Leader, Status};
 use tandem_http::Methods;
@@ -35,7 +34,7 @@ use tandem_storage_writer::{
 };
 use tandem_storage_writer_client::{Client, ClientConfig, LoggedFeed};
 use tandem_tx_pool_client as tx_pool;
-use tokio::{net::TcpListener, runtime::Handle, task::spawn_blocking};
+use tokio::{net::TcpListener, runtime::Handle};
 use tracing::{error, info, warn};
 
 /// Time for which a follower without a database asks its leaders for genesis.
@@ -309,8 +308,6 @@ fn serve_json_rpc(
     listener: TcpListener,
     client: ClientInfo,
 ) -> Result<PublicReactor, Error> {
-    // The setup loaded here serves the precompile of `eth_call`.
-    spawn_blocking(load_trusted_setup);
     let access = Access::new(config);
     let (leaving, stopping) = (process.leaving().clone(), process.stopping().clone());
     let router = http_router_of(replica.reads(), client, &access, &None, Methods::new(), &leaving);

@@ -3,11 +3,9 @@
 use super::Process;
 use crate::{Config, Error};
 use std::{net::SocketAddr, sync::Arc};
-use tandem_blob_validator::load_trusted_setup;
 use tandem_executor::machines::TransactionWorkers;
 use tandem_proto::access;
 use tandem_tx_executor::{Deps, Server, TxExecutor};
-use tokio::task::spawn_blocking;
 
 /// Starts a tx-executor with its calls at `grpc`.
 ///
@@ -20,8 +18,6 @@ pub async fn tx_executor(
 ) -> Result<(), Error> {
     let (listener, identity) =
         process.listen_grpc("grpc", grpc, access::TX_EXECUTOR, &config.tls).await?;
-    // The setup loaded here serves the EVM's precompile, which should not load it during a block.
-    spawn_blocking(load_trusted_setup);
     let execution = Arc::new(TransactionWorkers::new(config.tx_executor.code_bytes_max));
     let deps = Deps { execution, fatal: process.fatal().clone() };
     let executor = TxExecutor::start(config.tx_executor, deps)?;
