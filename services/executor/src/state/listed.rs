@@ -16,10 +16,12 @@ use alloy_eips::eip7928::{AccountChanges, BlockAccessIndex};
 use alloy_primitives::map::{AddressMap, B256Map, U256Map};
 use alloy_rlp::Decodable as _;
 use revm::state::Bytecode;
+use std::iter;
 use tandem_chain::AccessList;
 use tandem_primitives::{
     Account, AccountUpdate, Address, B256, Bytes, EMPTY_CODE_HASH, SlotUpdate, U256, keccak256,
 };
+use tandem_trie::hash_batch;
 
 /// Maximum number of an account's slots that are found by a search. A map finds more of them sooner.
 const SEARCHED_MAX: usize = 16;
@@ -97,64 +99,95 @@ impl<T: Copy> Values<T> {
     }
 }
 
+/// Decodes the accounts of a list.
+fn entries(list: &AccessList) -> Option<Vec<AccountChanges>> {
+    Vec::decode(&mut &list.rlp()[..]).ok()
+}
+
+/// Returns the hashes of each address and of its slots, changed ones first.
+fn hashes(entries: &[AccountChanges]) -> Vec<B256> {
+    let (mut bytes, mut ends, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut push = |input: &[u8]| {
+        bytes.extend_from_slice(input);
+        // Gas limits the number of slots.
+        ends.push(bytes.len() as u32);
+    };
+    for entry in entries {
+        push(entry.address.as_slice());
+        let changed = entry.storage_changes.iter().map(|slot| slot.slot);
+        changed.chain(entry.storage_reads.iter().copied()).for_each(|slot| {
+            push(&slot.to_be_bytes::<32>());
+        });
+    }
+    hash_batch(&bytes, &ends, &mut hashes);
+    hashes
+}
+
 impl ListedState {
     /// Takes the values from a list whose form was checked. Returns `None` if it does not decode.
     pub fn of(list: &AccessList) -> Option<Self> {
-        Self::hashed_by(|bytes| keccak256(bytes), list)
+        let entries = entries(list)?;
+        let hashes = hashes(&entries);
+        Some(Self::with_hashes(entries, hashes.into_iter()))
     }
 
     /// Takes the values as [`Self::of`] does, but leaves out the hashes of addresses and slots. Only
     /// values of the parent's state that are set by their places can be read then.
     pub fn without_hashes(list: &AccessList) -> Option<Self> {
-        let mut listed = Self::hashed_by(|_| B256::ZERO, list)?;
+        let mut listed = Self::with_hashes(entries(list)?, iter::repeat(B256::ZERO));
         listed.parent.is_sent = true;
         Some(listed)
     }
 
-    fn hashed_by(hash: fn(&[u8]) -> B256, list: &AccessList) -> Option<Self> {
-        let entries = Vec::<AccountChanges>::decode(&mut &list.rlp()[..]).ok()?;
+    /// `hashes` are those of [`hashes`].
+    fn with_hashes(entries: Vec<AccountChanges>, mut hashes: impl Iterator<Item = B256>) -> Self {
         let mut listed = Self::default();
         listed.accounts.reserve(entries.len());
         for entry in entries {
             let address = entry.address;
-            let account = listed.account_of(hash, entry);
+            let account = listed.account_of(&mut hashes, entry);
             listed.order.push(address);
             listed.changes += account.change_count();
             listed.reads += account.read.len();
             listed.slots += account.slot_count();
             listed.accounts.insert(address, account);
         }
-        Some(listed)
+        listed
     }
 
-    fn account_of(&mut self, hash: fn(&[u8]) -> B256, entry: AccountChanges) -> ListedAccount {
-        let hash_of = |slot: U256| hash(&slot.to_be_bytes::<32>());
+    fn account_of(
+        &mut self,
+        hashes: &mut impl Iterator<Item = B256>,
+        entry: AccountChanges,
+    ) -> ListedAccount {
+        let mut next_hash = || hashes.next().unwrap_or_default();
         let AccountChanges {
-            address,
             storage_changes,
             storage_reads,
             balance_changes,
             nonce_changes,
             code_changes,
+            ..
         } = entry;
+        let hash = next_hash();
         let changed = storage_changes.into_iter().map(|slot| {
             let values = slot.changes.iter().map(|c| (c.block_access_index, c.new_value));
-            (slot.slot, ListedSlot { hash: hash_of(slot.slot), values: Values::new(values) })
+            (slot.slot, ListedSlot { hash: next_hash(), values: Values::new(values) })
         });
+        let changed: Vec<_> = changed.collect();
+        let read: Vec<_> = storage_reads.into_iter().map(|slot| (slot, next_hash())).collect();
         let code_hashes = code_changes.into_iter().map(|change| {
             let hash = self.add_code(change.new_code);
             (change.block_access_index, hash)
         });
         let code_hashes = Values::new(code_hashes);
-        let changed: Vec<_> = changed.collect();
-        let read: Vec<_> = storage_reads.into_iter().map(|slot| (slot, hash_of(slot))).collect();
         let mut places = U256Map::default();
         if changed.len() + read.len() > SEARCHED_MAX {
             let slots = changed.iter().map(|(slot, _)| slot);
             places.extend(slots.chain(read.iter().map(|(slot, _)| slot)).copied().zip(0..));
         }
         ListedAccount {
-            hash: hash(address.as_slice()),
+            hash,
             place: self.order.len(),
             first_read: self.reads,
             first_slot: self.slots,
