@@ -37,7 +37,6 @@ mod work;
 pub use work::TransactionWorkers;
 
 use crate::{ahead::speculate::Job, metrics as names, state::listed::ListedState};
-use alloy_eips::Encodable2718 as _;
 pub use health::Role;
 use held::Held;
 use member::Member;
@@ -353,6 +352,6 @@ fn sort(leased: &mut [usize], job: &Job) {
 
 /// Returns a transaction in the form in which it travels.
 fn transaction_of(block: &Block, index: usize) -> Option<RangeTransaction> {
-    let bytes = block.transactions.get(index)?.encoded_2718().into();
+    let bytes = block.raw_transactions.get(index)?.clone();
     Some(RangeTransaction { index: u32::try_from(index).ok()?, bytes })
 }

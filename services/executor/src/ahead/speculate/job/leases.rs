@@ -14,7 +14,7 @@ use std::{
 use tandem_chain::Block;
 
 /// Number of times that a tx-executor may take what it took for transactions before.
-const PATIENCE: u32 = 2;
+const PATIENCE: u32 = 3;
 /// Longest time that a tx-executor is given for what it has, beyond that of one transaction.
 const BACKLOG_MAX: Duration = Duration::from_secs(2);
 
