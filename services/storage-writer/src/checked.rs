@@ -181,7 +181,10 @@ impl Shared {
                     stored.clear();
                 }
                 stored.insert(hash);
-            } else if !self.pending_code(parent, &hash)? {
+            } else if !self.pending_code(parent, &hash)?
+                // The block that deployed it may have entered the base since the view was made.
+                && self.store.view().get::<Code>(hash).map_err(Error::from)?.is_none()
+            {
                 let text = format!("the code {hash} of account {address} is missing");
                 return Err(refused(id, text));
             }
