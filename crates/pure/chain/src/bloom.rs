@@ -1,16 +1,13 @@
 //! Bloom filters of logs, whose hashes are computed together.
 
-use alloy_primitives::{B256, Bloom, BloomInput, Log};
-use tandem_trie::hash_batch;
+use alloy_primitives::{Bloom, BloomInput, Log};
+use tandem_trie::HashBatch;
 
 /// Computes the bloom filters of one receipt after another (yellow paper, section 4.3.1). Addresses and
 /// topics of a receipt are hashed together. The buffers are used again.
 #[derive(Debug, Default)]
 pub struct Blooms {
-    bytes: Vec<u8>,
-    /// End of each address or topic in `bytes`.
-    ends: Vec<u32>,
-    hashes: Vec<B256>,
+    inputs: HashBatch,
 }
 
 impl Blooms {
@@ -20,28 +17,21 @@ impl Blooms {
         if logs.is_empty() {
             return bloom;
         }
-        self.bytes.clear();
-        self.ends.clear();
+        // Gas limits the number of logs.
+        self.inputs.clear();
         for log in logs {
-            self.push(log.address.as_slice());
-            log.topics().iter().for_each(|topic| self.push(topic.as_slice()));
+            self.inputs.push(log.address.as_slice());
+            log.topics().iter().for_each(|topic| self.inputs.push(topic.as_slice()));
         }
-        hash_batch(&self.bytes, &self.ends, &mut self.hashes);
-        self.hashes.iter().for_each(|hash| bloom.accrue(BloomInput::Hash(*hash)));
+        self.inputs.hash().iter().for_each(|hash| bloom.accrue(BloomInput::Hash(*hash)));
         bloom
-    }
-
-    fn push(&mut self, input: &[u8]) {
-        self.bytes.extend_from_slice(input);
-        // At most 32 bytes for each of the inputs, whose number gas limits.
-        self.ends.push(self.bytes.len() as u32);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloy_primitives::{Address, Bytes, logs_bloom};
+    use alloy_primitives::{Address, B256, Bytes, logs_bloom};
     use proptest::prelude::*;
 
     fn log() -> impl Strategy<Value = Log> {

@@ -56,7 +56,7 @@ pub use combine::combine;
 pub use decode::{child_depth, leaf_value};
 pub use error::{Error, Malformed};
 pub use hashing::Scratch;
-pub use keccak::{Lanes, hash_batch};
+pub use keccak::{HashBatch, Lanes, hash_batch};
 pub use list::{ListTrie, list_root};
 pub use range::{
     RangeFault, check_range, differing_children, key_after, leaves_in, node_at, path_to,

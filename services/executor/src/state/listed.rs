@@ -21,7 +21,7 @@ use tandem_chain::AccessList;
 use tandem_primitives::{
     Account, AccountUpdate, Address, B256, Bytes, EMPTY_CODE_HASH, SlotUpdate, U256, keccak256,
 };
-use tandem_trie::hash_batch;
+use tandem_trie::HashBatch;
 
 /// Maximum number of an account's slots that are found by a search. A map finds more of them sooner.
 const SEARCHED_MAX: usize = 16;
@@ -104,31 +104,24 @@ fn entries(list: &AccessList) -> Option<Vec<AccountChanges>> {
     Vec::decode(&mut &list.rlp()[..]).ok()
 }
 
-/// Returns the hashes of each address and of its slots, changed ones first.
-fn hashes(entries: &[AccountChanges]) -> Vec<B256> {
-    let (mut bytes, mut ends, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
-    let mut push = |input: &[u8]| {
-        bytes.extend_from_slice(input);
-        // Gas limits the number of slots.
-        ends.push(bytes.len() as u32);
-    };
+/// Returns each address with its slots, changed ones first. Gas limits their number.
+fn keys(entries: &[AccountChanges]) -> HashBatch {
+    let mut keys = HashBatch::default();
     for entry in entries {
-        push(entry.address.as_slice());
+        keys.push(entry.address.as_slice());
         let changed = entry.storage_changes.iter().map(|slot| slot.slot);
-        changed.chain(entry.storage_reads.iter().copied()).for_each(|slot| {
-            push(&slot.to_be_bytes::<32>());
-        });
+        let slots = changed.chain(entry.storage_reads.iter().copied());
+        slots.for_each(|slot| keys.push(&slot.to_be_bytes::<32>()));
     }
-    hash_batch(&bytes, &ends, &mut hashes);
-    hashes
+    keys
 }
 
 impl ListedState {
     /// Takes the values from a list whose form was checked. Returns `None` if it does not decode.
     pub fn of(list: &AccessList) -> Option<Self> {
         let entries = entries(list)?;
-        let hashes = hashes(&entries);
-        Some(Self::with_hashes(entries, hashes.into_iter()))
+        let mut keys = keys(&entries);
+        Some(Self::with_hashes(entries, keys.hash().iter().copied()))
     }
 
     /// Takes the values as [`Self::of`] does, but leaves out the hashes of addresses and slots. Only
@@ -139,7 +132,7 @@ impl ListedState {
         Some(listed)
     }
 
-    /// `hashes` are those of [`hashes`].
+    /// `hashes` are those of [`keys`].
     fn with_hashes(entries: Vec<AccountChanges>, mut hashes: impl Iterator<Item = B256>) -> Self {
         let mut listed = Self::default();
         listed.accounts.reserve(entries.len());

@@ -130,6 +130,35 @@ pub fn hash_batch(bytes: &[u8], ends: &[u32], hashes: &mut Vec<B256>) {
     hash_spans(bytes, ends.len(), |at| span(ends, at), hashes);
 }
 
+/// Byte strings that are hashed together. Its buffers may be used again.
+#[derive(Debug, Default)]
+pub struct HashBatch {
+    bytes: Vec<u8>,
+    /// End of each string in `bytes`.
+    ends: Vec<u32>,
+    hashes: Vec<B256>,
+}
+
+impl HashBatch {
+    /// Removes all strings.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// Adds a string. All together must have less than 4 GiB, or [`HashBatch::hash`] panics.
+    pub fn push(&mut self, string: &[u8]) {
+        self.bytes.extend_from_slice(string);
+        self.ends.push(self.bytes.len() as u32);
+    }
+
+    /// Returns Keccak-256 of each string, in their order.
+    pub fn hash(&mut self) -> &[B256] {
+        hash_batch(&self.bytes, &self.ends, &mut self.hashes);
+        &self.hashes
+    }
+}
+
 /// Computes [`hash_batch`] of `count` byte strings, given the location of each in `bytes`.
 pub(crate) fn hash_spans(
     bytes: &[u8],

@@ -6,7 +6,7 @@ use super::{
 };
 use alloy_primitives::map::HashMap;
 use tandem_primitives::{Address, U256};
-use tandem_trie::hash_batch;
+use tandem_trie::HashBatch;
 
 /// Number of slots searched for mappings: those of the first variables.
 const SLOTS: u64 = 24;
@@ -117,26 +117,22 @@ impl Hashed {
 /// Hashes that are computed together, which takes a fraction of the time.
 #[derive(Default)]
 struct Hashes {
-    preimages: Vec<u8>,
-    ends: Vec<u32>,
+    preimages: HashBatch,
     inputs: Vec<Hashed>,
 }
 
 impl Hashes {
     /// Adds the hash of a key in the mapping at `slot`.
     fn add(&mut self, slot: U256, key: U256, input: Hashed) {
-        self.preimages.extend(input.order.preimage(slot, key));
-        self.ends.push(self.preimages.len() as u32);
+        self.preimages.push(&input.order.preimage(slot, key));
         self.inputs.push(input);
     }
 
     /// Returns the inputs by their hash.
-    fn compute(self) -> HashMap<U256, Hashed> {
-        let mut hashes = Vec::with_capacity(self.ends.len());
-        hash_batch(&self.preimages, &self.ends, &mut hashes);
+    fn compute(mut self) -> HashMap<U256, Hashed> {
         let mut found = HashMap::default();
-        for (hash, input) in hashes.into_iter().zip(self.inputs) {
-            found.entry(hash.into()).or_insert(input);
+        for (hash, input) in self.preimages.hash().iter().zip(self.inputs) {
+            found.entry((*hash).into()).or_insert(input);
         }
         found
     }
