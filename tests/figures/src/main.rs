@@ -157,7 +157,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Topic::Machines => {
             report.head(seed, quick);
-            machines::measure(&setting, &mut report);
+            machines::measure(&setting, geth.as_deref(), &mut report);
         }
         Topic::Network => {
             report.head(seed, quick);

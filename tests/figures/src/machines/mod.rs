@@ -18,7 +18,15 @@ use crate::{
 };
 use anyhow::Context as _;
 use outside::Outside;
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf, time::Duration};
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 use tandem_overlap::stats::quantile;
 
 /// Share of a processor that each process has: with a period of 5 ms, groups can have no less. Those
@@ -49,7 +57,7 @@ const DELAY: Duration = Duration::from_micros(500);
 const GAP: Duration = Duration::from_millis(100);
 
 /// Measures all figures on the available corpora.
-pub fn measure(setting: &Setting, report: &mut Report) {
+pub fn measure(setting: &Setting, geth: Option<&Path>, report: &mut Report) {
     let folders = corpora(setting);
     let names: Vec<_> = folders.iter().map(|folder| name_of(folder)).collect();
     if folders.is_empty() {
@@ -75,6 +83,13 @@ pub fn measure(setting: &Setting, report: &mut Report) {
         for (number, limit) in NUMBERS {
             let figure = format!("one process / {number} tx-executors, {name}");
             report.measure(&figure, || compare(setting, &figure, &load()?, (0, number), limit));
+        }
+        for (number, _) in NUMBERS {
+            let figure = format!("geth / {number} tx-executors, {name}");
+            report.measure(&figure, || {
+                let geth = geth.context("no --geth: the client to compare with")?;
+                compare_geth(setting, &figure, &load()?, geth, number)
+            });
         }
         let figure = format!("2 tx-executors, 0 / 1 ms one way, {name}");
         report.measure(&figure, || compare_delay(setting, &figure, &load()?));
@@ -129,6 +144,38 @@ fn compare(
     Ok(vec![Figure::estimate(name, estimate, limit).note(note)])
 }
 
+/// Compares newPayload of geth with that of a cluster with tx-executors. geth gets the shares of all its
+/// processes, as far as the machine has so much.
+fn compare_geth(
+    setting: &Setting,
+    name: &str,
+    corpus: &Corpus,
+    geth: &Path,
+    number: u16,
+) -> anyhow::Result<Vec<Figure>> {
+    let rounds = if setting.quick { 2 } else { 6 };
+    let machine = thread::available_parallelism().map_or(1, Into::into) as f64;
+    // The cluster comes first.
+    let share = Cell::new(0.0);
+    let replay_geth = || {
+        let node = Node::start_kind(Kind::Geth, geth, &corpus.genesis, "")?;
+        limited(node, share.get(), |node| replay_times(node, corpus))
+    };
+    let replay_cluster = || {
+        let replay = replay(setting, corpus, number)?;
+        share.set((replay.processes as f64 * SHARE).min(machine));
+        Ok(replay.times)
+    };
+    let (with, without) = in_turn(rounds, replay_geth, replay_cluster)?;
+    let estimate = ratio(&with, &without, setting.seed)?;
+    let note = format!(
+        "{rounds} rounds of {} blocks; geth has {:.1} of the machine's {machine} processors",
+        estimate.blocks,
+        share.get()
+    );
+    Ok(vec![Figure::estimate(name, estimate, Limit::None).note(note)])
+}
+
 /// Compares newPayload with two tx-executors behind a network with and without a delay.
 fn compare_delay(setting: &Setting, name: &str, corpus: &Corpus) -> anyhow::Result<Vec<Figure>> {
     let rounds = if setting.quick { 2 } else { 6 };
@@ -168,6 +215,8 @@ struct Replay {
     leased: f64,
     /// Bytes between the processes by the metric's labels: of their calls and streams, and of events.
     bytes: BTreeMap<String, f64>,
+    /// Number of processes.
+    processes: usize,
 }
 
 /// Replays a corpus with so many tx-executors, 0 for one process alone.
@@ -183,24 +232,41 @@ fn replay(setting: &Setting, corpus: &Corpus, tx_executors: u16) -> anyhow::Resu
 
 /// Replays a corpus on a node, each of whose processes has its share.
 fn replay_on(node: Node, corpus: &Corpus) -> anyhow::Result<Replay> {
+    limited(node, SHARE, |node| {
+        let exchanged = || -> anyhow::Result<BTreeMap<String, f64>> {
+            let mut sums = node.sums_by_labels("tandem_rpc_bytes_total")?;
+            sums.extend(node.sums_by_labels("tandem_bus_sent_bytes_total")?);
+            Ok(sums)
+        };
+        let before = exchanged()?;
+        let times = replay_times(node, corpus)?;
+        let mut bytes = exchanged()?;
+        for (labels, bytes) in &mut bytes {
+            *bytes -= before.get(labels).copied().unwrap_or_default();
+        }
+        let executed = "tandem_executor_leased_transactions_total{outcome=\"executed\"}";
+        let leased = series(&node.metrics()?, executed);
+        Ok(Replay { times, leased, bytes, processes: node.processes()?.len() })
+    })
+}
+
+/// Does something with a node each of whose processes has this share of a processor.
+fn limited<T>(
+    node: Node,
+    share: f64,
+    work: impl FnOnce(&Node) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let processes: Vec<_> = node.processes()?.into_iter().map(|(_, pid)| pid).collect();
-    let quota = Quota::of_each(&processes, SHARE).context("limit the processes")?;
-    let exchanged = || -> anyhow::Result<BTreeMap<String, f64>> {
-        let mut sums = node.sums_by_labels("tandem_rpc_bytes_total")?;
-        sums.extend(node.sums_by_labels("tandem_bus_sent_bytes_total")?);
-        Ok(sums)
-    };
-    let before = exchanged()?;
-    let mut times = corpus.replay(&node, GAP)?;
-    let mut bytes = exchanged()?;
-    for (labels, bytes) in &mut bytes {
-        *bytes -= before.get(labels).copied().unwrap_or_default();
-    }
-    let text = node.metrics()?;
-    let executed = "tandem_executor_leased_transactions_total{outcome=\"executed\"}";
-    let leased = series(&text, executed);
+    let quota = Quota::of_each(&processes, share).context("limit the processes")?;
+    let done = work(&node);
     // A group can be removed only without its process.
     drop(node);
     drop(quota);
-    Ok(Replay { times: times.split_off(WARMUP.min(times.len() / 2)), leased, bytes })
+    done
+}
+
+/// Returns the milliseconds of each newPayload that counts.
+fn replay_times(node: &Node, corpus: &Corpus) -> anyhow::Result<Vec<f64>> {
+    let mut times = corpus.replay(node, GAP)?;
+    Ok(times.split_off(WARMUP.min(times.len() / 2)))
 }
