@@ -15,6 +15,7 @@ use crate::{
         requests::{check_deposits, missing_contract},
     },
     error::Error,
+    machines::complete,
     state::{BlockState, StateReader, published::Position},
 };
 use alloy_consensus::{Header, Transaction as _, transaction::Recovered};
@@ -194,9 +195,9 @@ fn run<R: StateReader>(
     }
     executor.apply_pre_execution_changes().map_err(system_call)?;
     executor.evm_mut().db_mut().flush();
-    let listed = turns.as_ref().and_then(Turns::listed);
+    let sources = turns.as_ref().map(Turns::all_sources);
     let mut followed =
-        listed.and_then(|listed| Followed::begin(listed, executor.evm_mut().db_mut()));
+        sources.and_then(|sources| Followed::begin(sources, executor.evm_mut().db_mut()));
     let mut longest = Longest::default();
     for (index, transaction) in block.transactions.iter().enumerate() {
         begin_accesses(&mut executor, index + 1);
@@ -384,12 +385,13 @@ fn commit_ahead<'a, R: StateReader>(
     let fits = has_room(executor, transaction.gas_limit());
     let is_kept = match (followed.as_mut(), speculation.agreement.take().filter(|_| fits)) {
         (Some(followed), Some(agreement)) => {
-            let Unrewarded { result, reward } = &mut speculation.outcome;
-            followed.keep(&agreement, std::mem::take(&mut result.state), reward.take());
+            followed.keep(&agreement, &mut speculation);
             true
         }
         _ => {
             leave(executor, followed, index)?;
+            let completed = complete(&mut speculation, index, turns.all_sources());
+            completed.map_err(Failure::Internal)?;
             false
         }
     };

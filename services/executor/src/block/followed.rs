@@ -7,13 +7,15 @@
 
 use super::execute::{Executor, Failure, begin_accesses, close, open, system_call};
 use crate::{
-    ahead::speculate::position,
+    ahead::speculate::{Speculation, position},
+    machines::loaded_state,
     state::{
         BlockState, StateReader,
         listed::{
             ListedState,
             agreement::{Agreement, Confirmed},
         },
+        reads::Sources,
     },
 };
 use alloy_evm::{
@@ -24,10 +26,13 @@ use alloy_primitives::U256;
 use revm::{DatabaseCommit as _, state::EvmState};
 use std::sync::Arc;
 use tandem_chain::{Block, ChainSpec, Receipt};
+use tandem_proto::tx_executor::LoadedAccount;
 
 /// Results of a block so far, all of which agree with its list.
 pub struct Followed {
     listed: Arc<ListedState>,
+    /// Sources of the results' reads.
+    sources: Arc<Sources>,
     confirmed: Confirmed,
     kept: Vec<Kept>,
 }
@@ -35,6 +40,8 @@ pub struct Followed {
 /// Changes of one transaction, and the fee that they do not include.
 struct Kept {
     state: EvmState,
+    /// State as a tx-executor sent it. The state above is empty then.
+    loaded: Option<Vec<LoadedAccount>>,
     reward: Option<U256>,
 }
 
@@ -42,18 +49,21 @@ impl Followed {
     /// Creates the record of a block that begins. `None` if the list's last values were not sent to
     /// the workers, or have an account that is gone, which no result can agree with.
     pub fn begin<R: StateReader>(
-        listed: &Arc<ListedState>,
+        sources: &Arc<Sources>,
         state: &BlockState<'_, R>,
     ) -> Option<Self> {
+        let listed = sources.listed.clone()?;
         let is_gone = state.foretold()?.accounts.iter().any(|update| update.wiped);
-        let (listed, confirmed) = (listed.clone(), Confirmed::new(listed));
-        (!is_gone).then_some(Self { listed, confirmed, kept: Vec::new() })
+        let (sources, confirmed) = (sources.clone(), Confirmed::new(&listed));
+        (!is_gone).then_some(Self { listed, sources, confirmed, kept: Vec::new() })
     }
 
-    /// Keeps the result of the next transaction, which agrees.
-    pub fn keep(&mut self, agreement: &Agreement, state: EvmState, reward: Option<U256>) {
+    /// Keeps the result of the next transaction, which agrees, and leaves it without changes and fee.
+    pub fn keep(&mut self, agreement: &Agreement, done: &mut Speculation) {
         self.confirmed.add(agreement);
-        self.kept.push(Kept { state, reward });
+        let state = std::mem::take(&mut done.outcome.result.state);
+        let (loaded, reward) = (done.loaded.take(), done.outcome.reward.take());
+        self.kept.push(Kept { state, loaded, reward });
     }
 
     /// Takes the list's values for those that the transactions leave, so that what follows the last
@@ -74,14 +84,18 @@ impl Followed {
     /// Commits what was kept, in the block's order.
     ///
     /// # Errors
-    /// [`Failure::Internal`] if the account of the beneficiary cannot be read.
+    /// [`Failure::Internal`] if a value cannot be read.
     pub fn commit<R: StateReader>(
         self,
         executor: &mut Executor<'_, '_, '_, R>,
     ) -> Result<(), Failure> {
         let beneficiary = executor.evm().block().beneficiary;
-        for (index, Kept { mut state, reward }) in self.kept.into_iter().enumerate() {
+        for (index, Kept { mut state, loaded, reward }) in self.kept.into_iter().enumerate() {
             begin_accesses(executor, index + 1);
+            if let Some(loaded) = loaded {
+                (state, _) =
+                    loaded_state(loaded, index, &self.sources).map_err(Failure::Internal)?;
+            }
             let block = executor.evm_mut().db_mut();
             if let Some(reward) = reward {
                 block.reward(&mut state, beneficiary, reward).map_err(Failure::Internal)?;

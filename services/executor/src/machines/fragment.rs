@@ -1,13 +1,13 @@
 //! Results of transactions, as they travel from a tx-executor.
 
 use crate::{
-    ahead::speculate::{Reader, Speculation, position},
+    ahead::speculate::{Miss, Reader, Speculation, position},
     block::evm::Unrewarded,
     error::Error,
     state::{
         code::analyze,
         listed::{ListedAccount, ListedState, agreement::Reward},
-        reads::Recorder,
+        reads::{Reads, Recorder, Sources},
         state_after,
     },
 };
@@ -21,7 +21,7 @@ use revm::{
         Account as EvmAccount, AccountStatus, Bytecode, EvmState, EvmStorageSlot, TransactionId,
     },
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tandem_primitives::{Address, EMPTY_CODE_HASH, keccak256};
 use tandem_proto::tx_executor::{LoadedAccount, LoadedSlot, TxGas, TxLog, TxOutcome};
 
@@ -51,7 +51,8 @@ fn gas_of(result: &ExecutionResult<HaltReason>) -> TxGas {
     }
 }
 
-fn loaded(listed: &ListedAccount, account: &EvmAccount) -> Option<LoadedAccount> {
+/// Returns what travels of an account. `None` if the list lacks a slot of it.
+pub fn loaded(listed: &ListedAccount, account: &EvmAccount) -> Option<LoadedAccount> {
     let (before, after) = (account.original_info(), &account.info);
     let is_changed = (before.nonce, before.balance) != (after.nonce, after.balance);
     let has_code = before.code_hash != after.code_hash;
@@ -90,19 +91,21 @@ pub fn speculation_of(
         return Ok(None);
     }
     recorder.begin(position(index));
-    let mut state = EvmState::default();
-    for loaded in accounts {
-        let Some((address, at)) = listed.at(loaded.place as usize) else { return Ok(None) };
-        let Some(account) = account_of(loaded, address, at, recorder)? else { return Ok(None) };
-        state.insert(address, account);
-    }
-    let reads = recorder.take_reads();
     let reward_of = |amount| -> Result<Reward, Error> {
         let before = recorder.account_before(beneficiary)?;
         Ok(Reward { beneficiary, amount, before })
     };
     let fee = reward.map(reward_of).transpose()?;
-    let agreement = listed.agreement(position(index), &state, fee);
+    let agreement = listed.agreement_of_loaded(position(index), &accounts, fee);
+    let (state, reads, agreement, loaded) = match agreement {
+        Some(agreement) => (EvmState::default(), Reads::default(), Some(agreement), Some(accounts)),
+        None => {
+            let made = state_of(accounts, index, recorder, listed)?;
+            let Some((state, reads)) = made else { return Ok(None) };
+            let agreement = listed.agreement(position(index), &state, fee);
+            (state, reads, agreement, None)
+        }
+    };
     let gas = ResultGas::new_with_state_gas(gas.spent, gas.refunded, gas.floor, gas.state);
     let logs = logs.into_iter().map(|log| Log {
         address: log.address,
@@ -119,7 +122,55 @@ pub fn speculation_of(
     };
     let outcome = Unrewarded { result: ResultAndState::new(result, state), reward };
     let executed_by = Some(executed_by);
-    Ok(Some(Speculation { outcome, reads, took, executed_by, agreement }))
+    Ok(Some(Speculation { outcome, reads, took, executed_by, agreement, loaded }))
+}
+
+/// Makes state and reads of a result of which it has only what a tx-executor sent.
+///
+/// # Errors
+/// [`Error`] if a value cannot be read.
+pub fn complete(
+    speculation: &mut Speculation,
+    index: usize,
+    sources: &Arc<Sources>,
+) -> Result<(), Error> {
+    let Some(loaded) = speculation.loaded.take() else { return Ok(()) };
+    (speculation.outcome.result.state, speculation.reads) = loaded_state(loaded, index, sources)?;
+    Ok(())
+}
+
+/// Returns the state that a transaction leaves, and its reads, from what travelled of a result that agrees
+/// with the list.
+///
+/// # Errors
+/// [`Error`] if a value cannot be read.
+pub fn loaded_state(
+    loaded: Vec<LoadedAccount>,
+    index: usize,
+    sources: &Arc<Sources>,
+) -> Result<(EvmState, Reads), Error> {
+    let reader = Reader::new(sources.parent.clone(), Miss::Read);
+    let mut recorder = Recorder::new(sources.clone(), reader);
+    let listed = sources.listed.as_deref().ok_or(Error::NotInMemory)?;
+    // A result that agrees names only what the list has.
+    state_of(loaded, index, &mut recorder, listed)?.ok_or(Error::NotInMemory)
+}
+
+/// Returns the state that a transaction leaves, and its reads. `None` if the list lacks one of its keys.
+fn state_of(
+    accounts: Vec<LoadedAccount>,
+    index: usize,
+    recorder: &mut Recorder<Reader<'_>>,
+    listed: &ListedState,
+) -> Result<Option<(EvmState, Reads)>, Error> {
+    recorder.begin(position(index));
+    let mut state = EvmState::default();
+    for loaded in accounts {
+        let Some((address, at)) = listed.at(loaded.place as usize) else { return Ok(None) };
+        let Some(account) = account_of(loaded, address, at, recorder)? else { return Ok(None) };
+        state.insert(address, account);
+    }
+    Ok(Some((state, recorder.take_reads())))
 }
 
 /// Returns the account as the transaction leaves it.

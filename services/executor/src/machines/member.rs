@@ -3,7 +3,7 @@
 use super::{
     Shared, Work,
     answers::Answers,
-    fragment::{is_same, speculation_of},
+    fragment::{complete, is_same, speculation_of},
     health::{Health, Role},
     link::Link,
     placement::Rates,
@@ -327,6 +327,7 @@ impl<'a> BlockAt<'a> {
             match answer {
                 Some((session, TxReply::Results(results))) if session == self.session => {
                     self.heard = Instant::now();
+                    self.work.note_answer(self.member.number);
                     for result in results {
                         if self.answered == 0 {
                             self.measure(self.read.elapsed().saturating_sub(result.took));
@@ -538,9 +539,13 @@ impl<'a> BlockAt<'a> {
                 self.job().end_lease(index);
                 self.job().deliver(&mut self.runner, index, Some(Box::new(speculation)));
             }
-            Ok(foreign) => {
+            Ok(mut foreign) => {
                 count("compared");
                 self.job().end_lease(index);
+                let sources = &self.job().sources;
+                if foreign.as_mut().is_some_and(|it| complete(it, index, sources).is_err()) {
+                    return self.execute_here(index);
+                }
                 let own = self.job().execute_here(&mut self.runner, index);
                 self.compared += usize::from(own.is_some());
                 let is_wrong = match (&own, &foreign) {

@@ -30,10 +30,14 @@ mod health;
 mod held;
 mod link;
 mod member;
+mod own_share;
 mod placement;
 mod values;
 mod work;
 
+#[cfg(test)]
+pub use fragment::loaded;
+pub use fragment::{complete, loaded_state};
 pub use work::TransactionWorkers;
 
 use crate::{ahead::speculate::Job, metrics as names, state::listed::ListedState};
@@ -41,6 +45,7 @@ pub use health::Role;
 use held::Held;
 use member::Member;
 use metrics::gauge;
+use own_share::OwnShare;
 use parking_lot::{Condvar, Mutex};
 use placement::{Candidate, Load, LocalRates, Share};
 use std::{
@@ -48,7 +53,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -80,6 +85,7 @@ pub struct Machines {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     local: LocalRates,
+    own: OwnShare,
 }
 
 /// Place where the engine posts blocks.
@@ -109,6 +115,25 @@ struct Work {
     environment: Environment,
     /// Parent of the spans.
     span: Span,
+    posted: Instant,
+    /// Time of the newest answer of each tx-executor since then, in ns; 0 before the first one.
+    answered: Box<[AtomicU64]>,
+}
+
+impl Work {
+    /// Notes an answer.
+    fn note_answer(&self, member: usize) {
+        self.answered[member].store(self.posted.elapsed().as_nanos() as u64, SeqCst);
+    }
+
+    /// Returns the part of the time so far for which tx-executors have had nothing to do since their
+    /// newest answer, on average over those with an answer. `None` without any.
+    fn idle(&self) -> Option<f64> {
+        let time = self.posted.elapsed().as_nanos() as f64;
+        let answered = self.answered.iter().map(|at| at.load(SeqCst)).filter(|at| *at != 0);
+        let (count, sum) = answered.fold((0, 0.0), |(n, sum), at| (n + 1, sum + at as f64));
+        (count > 0).then(|| 1.0 - sum / f64::from(count) / time)
+    }
 }
 
 /// Tx-executors that take part in a block.
@@ -156,7 +181,8 @@ impl Machines {
             threads.push(thread);
             members.push(member);
         }
-        Ok(Self { members, shared, threads, local })
+        let own = OwnShare::default();
+        Ok(Self { members, shared, threads, local, own })
     }
 
     /// Takes all tx-executors for proven ones that are fast and near, and this process for a slow one.
@@ -231,8 +257,12 @@ impl Machines {
         for (member, first) in self.first_leases(job, &shares).into_iter().enumerate() {
             held.add(member, &first);
         }
-        let (job, span) = (job.clone(), span.clone());
-        let work = Work { job, roles, shares, held, environment, span };
+        if shares.iter().any(Option::is_some) {
+            job.limit_own(self.own.part() * job.works.total());
+        }
+        let (job, span, posted) = (job.clone(), span.clone(), Instant::now());
+        let answered = roles.iter().map(|_| AtomicU64::new(0)).collect();
+        let work = Work { job, roles, shares, held, environment, span, posted, answered };
         {
             let mut posted = self.shared.posted.lock();
             posted.work = Some(Arc::new(work));
@@ -262,6 +292,16 @@ impl Machines {
     /// Forgets a block that has ended: its state is no longer held.
     pub fn forget(&self, job: &Arc<Job>) {
         self.shared.posted.lock().work.take_if(|work| Arc::ptr_eq(&work.job, job));
+    }
+
+    /// Notes that the engine has the results of all transactions of a block, of whose work, in gas, this
+    /// process executed so much.
+    pub fn note_end(&self, job: &Arc<Job>, executed: f64) {
+        let posted = self.shared.posted.lock();
+        let work = posted.work.as_ref().filter(|work| Arc::ptr_eq(&work.job, job));
+        if let Some(idle) = work.and_then(|work| work.idle()) {
+            self.own.note(executed / job.works.total().max(1.0), idle);
+        }
     }
 
     /// Notes work, in gas, that all threads of this process together did in this time.

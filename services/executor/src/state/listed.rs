@@ -7,6 +7,7 @@
 //! whole list is compared with that of the execution at the end.
 
 pub mod agreement;
+mod loaded;
 mod parent;
 
 pub use parent::{CODES_MAX, ListedParent, ParentAccounts, ParentSlots};

@@ -21,7 +21,7 @@ pub struct Experience {
     missed: AtomicBool,
     /// Whether foretelling has failed in the latest block, so that rounds pay.
     rounds_pay: AtomicBool,
-    /// Weights of callees in blocks with access lists.
+    /// Work of functions in blocks with access lists.
     pub weights: Weights,
 }
 

@@ -216,7 +216,9 @@ impl Job {
     pub fn claim_or_wait(&self, runner: &mut Runner) -> Claim {
         let claim = match self.has_wasted_all() {
             true => Claim::Nothing,
-            false => waiting("wait.turn_ns", || self.statuses.seek(runner.gathered.is_empty())),
+            false => self.claim_own(|| {
+                waiting("wait.turn_ns", || self.statuses.seek(runner.gathered.is_empty()))
+            }),
         };
         if matches!(claim, Claim::Later | Claim::Nothing) {
             runner.gathered.tell(self.advice.as_ref(), self.behind());
@@ -247,7 +249,7 @@ impl Job {
     pub fn claim(&self) -> Claim {
         match self.is_wasteful() {
             true => Claim::Nothing,
-            false => self.statuses.claim(),
+            false => self.claim_own(|| self.statuses.claim()),
         }
     }
 

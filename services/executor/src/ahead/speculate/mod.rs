@@ -255,9 +255,9 @@ impl<'a> Turns<'a> {
         Some(&self.job().sources).filter(|sources| sources.listed.is_none())
     }
 
-    /// Returns the access list on whose values transactions are executed.
-    pub fn listed(&self) -> Option<&Arc<ListedState>> {
-        self.job().sources.listed.as_ref()
+    /// Returns the sources of all reads ahead of turns.
+    pub fn all_sources(&self) -> &Arc<Sources> {
+        &self.job().sources
     }
 
     /// Returns whether transactions are executed on the values of the block's access list.
@@ -296,6 +296,7 @@ impl<'a> Turns<'a> {
             // Other threads may get less of the processors than the engine.
             let took = self.executing.max(took / u32::try_from(self.threads).unwrap_or(u32::MAX));
             machines.note_local(work, took);
+            machines.note_end(&self.posted.job, work);
             let other = self.executing + self.waiting;
             let in_order = self.began.elapsed().saturating_sub(other);
             machines.note_in_order(self.job().works.total(), in_order);

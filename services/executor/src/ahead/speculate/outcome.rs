@@ -18,6 +18,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
     time::{Duration, Instant},
 };
+use tandem_proto::tx_executor::LoadedAccount;
 
 /// Maximum time the engine waits for a transaction running elsewhere. Execution on outdated values
 /// can run to the gas limit, although the real transaction is short.
@@ -45,6 +46,9 @@ pub struct Speculation {
     pub executed_by: Option<usize>,
     /// Parts that the result confirms of the access list that drives the block, if it agrees with it.
     pub agreement: Option<Agreement>,
+    /// State as a tx-executor sent it, if the result agrees. State and reads above are then empty, until
+    /// [`complete`](crate::machines::complete) makes them of this.
+    pub loaded: Option<Vec<LoadedAccount>>,
 }
 
 /// Executes a transaction ahead of its turn. Returns `None` if its reads cannot be compared.
@@ -62,8 +66,9 @@ pub fn speculate(
     let took = began.elapsed();
     let reads = evm.database().take_reads();
     let is_comparable = !reads.met_storage;
-    let (executed_by, agreement) = (None, None);
-    Ok(is_comparable.then_some(Speculation { outcome, reads, took, executed_by, agreement }))
+    let (executed_by, agreement, loaded) = (None, None, None);
+    let done = Speculation { outcome, reads, took, executed_by, agreement, loaded };
+    Ok(is_comparable.then_some(done))
 }
 
 /// Returns what a result confirms of the list on which it was made, `None` if it differs from the list.

@@ -91,6 +91,19 @@ impl Confirmed {
 }
 
 impl Agreement {
+    /// Returns the same parts in ascending order.
+    #[cfg(test)]
+    pub fn sorted(mut self) -> Self {
+        self.accounts.sort_unstable();
+        self.reads.sort_unstable();
+        self
+    }
+
+    /// Creates an agreement with nothing, with room for so many accounts.
+    pub(super) fn of(accounts: usize) -> Self {
+        Self { accounts: Vec::with_capacity(accounts), ..Self::default() }
+    }
+
     /// Compares what a writer changes and what the list has of it at a position: both have the same
     /// value, or neither has one.
     fn compare<T: Copy + PartialEq>(
@@ -110,12 +123,40 @@ impl Agreement {
         key: &U256,
         change: Option<U256>,
     ) -> Option<()> {
-        if let Some(slot) = listed.changed_slot(key) {
+        let place = match listed.changed_at(key) {
+            Some(place) => place,
+            None => listed.changed.len() + listed.read_at(key)?,
+        };
+        self.add_slot_at(listed, position, place, change)
+    }
+
+    /// Compares the change of the slot at a place of an account, changed ones first.
+    pub(super) fn add_slot_at(
+        &mut self,
+        listed: &ListedAccount,
+        position: Position,
+        place: usize,
+        change: Option<U256>,
+    ) -> Option<()> {
+        if let Some((_, slot)) = listed.changed.get(place) {
             return self.compare(&slot.values, position, change);
         }
-        let at = listed.read_at(key)?;
-        self.reads.push(u32::try_from(listed.first_read + at).ok()?);
+        let at = listed.first_read + (place - listed.changed.len());
+        self.reads.push(u32::try_from(at).ok()?);
         change.is_none().then_some(())
+    }
+
+    /// Compares the changes of an account's balance, nonce and code.
+    pub(super) fn add_info(
+        &mut self,
+        listed: &ListedAccount,
+        position: Position,
+        (balance, nonce, code): (Option<U256>, Option<u64>, Option<B256>),
+    ) -> Option<()> {
+        self.accounts.push(u32::try_from(listed.place).ok()?);
+        self.compare(&listed.balances, position, balance)?;
+        self.compare(&listed.nonces, position, nonce)?;
+        self.compare(&listed.code_hashes, position, code)
     }
 
     fn add_account(
@@ -134,10 +175,7 @@ impl Agreement {
         let balance = (before.balance != after.balance).then_some(after.balance);
         let nonce = (before.nonce != after.nonce).then_some(after.nonce);
         let code = (before.code_hash != after.code_hash).then_some(after.code_hash);
-        self.accounts.push(u32::try_from(listed.place).ok()?);
-        self.compare(&listed.balances, position, balance)?;
-        self.compare(&listed.nonces, position, nonce)?;
-        self.compare(&listed.code_hashes, position, code)?;
+        self.add_info(listed, position, (balance, nonce, code))?;
         let mut has_changed = balance.is_some() || nonce.is_some() || code.is_some();
         for (key, slot) in &account.storage {
             let change = slot.is_changed().then_some(slot.present_value);
@@ -148,7 +186,7 @@ impl Agreement {
         (account.is_touched() || !has_changed).then_some(())
     }
 
-    fn add_reward(
+    pub(super) fn add_reward(
         &mut self,
         listed: &ListedState,
         position: Position,
@@ -160,10 +198,7 @@ impl Agreement {
             return None;
         }
         let balance = before.unwrap_or_default().balance.checked_add(amount)?;
-        self.accounts.push(u32::try_from(account.place).ok()?);
-        self.compare(&account.balances, position, (!amount.is_zero()).then_some(balance))?;
-        self.compare(&account.nonces, position, None)?;
-        self.compare(&account.code_hashes, position, None)
+        self.add_info(account, position, ((!amount.is_zero()).then_some(balance), None, None))
     }
 
     /// Compares the writes to one value, by their positions, with what the list has at these.
@@ -210,8 +245,7 @@ impl ListedState {
         state: &EvmState,
         reward: Option<Reward>,
     ) -> Option<Agreement> {
-        let mut agreement = Agreement::default();
-        agreement.accounts.reserve(state.len() + 1);
+        let mut agreement = Agreement::of(state.len() + 1);
         for (address, account) in state {
             agreement.add_account(self.get(address)?, position, account)?;
         }
@@ -232,7 +266,7 @@ impl ListedState {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use alloy_primitives::map::AddressMap;
     use proptest::prelude::*;
@@ -243,16 +277,16 @@ mod tests {
     const BENEFICIARY: Address = Address::repeat_byte(9);
 
     /// Values of an account: balance, nonce, and three slots.
-    type Values = (u64, u64, [u64; 3]);
+    pub type Values = (u64, u64, [u64; 3]);
     /// Accounts that a transaction loads, with the values that it leaves, and which slots it loads.
-    type Transaction = BTreeMap<u8, (Values, [bool; 3])>;
+    pub type Transaction = BTreeMap<u8, (Values, [bool; 3])>;
 
-    fn address(n: u8) -> Address {
+    pub fn address(n: u8) -> Address {
         Address::repeat_byte(n + 1)
     }
 
     /// Returns what a transaction loads and changes, and makes the changes.
-    fn execute(state: &mut BTreeMap<u8, Values>, transaction: &Transaction) -> EvmState {
+    pub fn execute(state: &mut BTreeMap<u8, Values>, transaction: &Transaction) -> EvmState {
         let loaded = |(n, (after, loads)): (&u8, &(Values, [bool; 3]))| {
             let before = state.entry(*n).or_insert((5, 1, [0, 7, 0]));
             let balance = U256::from(before.0);
@@ -281,11 +315,11 @@ mod tests {
         builder.finish().unwrap()
     }
 
-    fn listed(states: &[EvmState]) -> ListedState {
+    pub fn listed(states: &[EvmState]) -> ListedState {
         ListedState::of(&list(states)).unwrap()
     }
 
-    fn transaction() -> impl Strategy<Value = Transaction> {
+    pub fn transaction() -> impl Strategy<Value = Transaction> {
         let account = ((1..4_u64, 1..3_u64, [0..3_u64, 0..3, 0..3]), any::<[bool; 3]>());
         prop::collection::btree_map(0..4_u8, account, 1..4)
     }

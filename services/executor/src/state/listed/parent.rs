@@ -92,6 +92,14 @@ impl ListedState {
         self.parent.accounts.get()?.as_ref()?.accounts.get(listed.place).copied()
     }
 
+    /// Returns the value of the slot at a place of an account in the parent's state, if the slots were read.
+    pub(super) fn parent_slot_at(&self, listed: &ListedAccount, place: usize) -> Option<U256> {
+        let read = self.parent.slots.get()?.as_ref()?;
+        // The slots of the next account follow.
+        let place = Some(place).filter(|place| *place < listed.slot_count())?;
+        read.slots.get(listed.first_slot + place).copied()
+    }
+
     /// Returns `keccak256(slot)` and the value of a slot in the parent's state, if the slots were read
     /// and the list names the slot. Waits for slots that are sent.
     pub fn parent_slot(&self, listed: &ListedAccount, slot: &U256) -> Option<(B256, U256)> {

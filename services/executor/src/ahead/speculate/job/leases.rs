@@ -3,12 +3,13 @@
 use super::Job;
 use crate::ahead::speculate::{
     outcome::longest_lease,
-    work::{Sample, Weights},
+    status::Claim,
+    work::{Sample, Weights, function},
 };
 use alloy_consensus::Transaction as _;
 use parking_lot::Mutex;
 use std::{
-    sync::atomic::{AtomicU32, Ordering::SeqCst},
+    sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst},
     time::Duration,
 };
 use tandem_chain::Block;
@@ -25,6 +26,8 @@ pub struct Leases {
     until: Box<[AtomicU32]>,
     /// Executions so far, here and at tx-executors.
     samples: Mutex<Vec<Sample>>,
+    /// Work, in gas, that threads of this process may still claim ahead of its turn.
+    own_left: AtomicI64,
 }
 
 /// Speed of a tx-executor.
@@ -48,7 +51,7 @@ impl Leases {
     /// Creates the state of a block of which nothing is leased.
     pub fn of(block: &Block) -> Self {
         let until = block.transactions.iter().map(|_| AtomicU32::new(0)).collect();
-        Self { until, samples: Mutex::default() }
+        Self { until, samples: Mutex::default(), own_left: AtomicI64::new(i64::MAX) }
     }
 }
 
@@ -69,10 +72,31 @@ impl Job {
         })
     }
 
-    /// Learns the weights of callees from the block's executions.
+    /// Has threads of this process claim at most about so much work, in gas, ahead of its turn.
+    pub fn limit_own(&self, work: f64) {
+        self.leases.own_left.store(work as i64, SeqCst);
+    }
+
+    /// Claims work for a thread of this process, if it may claim more.
+    pub(super) fn claim_own(&self, claim: impl FnOnce() -> Claim) -> Claim {
+        let left = &self.leases.own_left;
+        if left.load(SeqCst) <= 0 {
+            return Claim::Nothing;
+        }
+        let claim = claim();
+        if let Claim::Run(index) = claim {
+            left.fetch_sub(self.works.expected(index) as i64, SeqCst);
+        }
+        claim
+    }
+
+    /// Learns the weights of functions from the block's executions.
     pub(super) fn learn_weights(&self, weights: &Weights) {
-        let callee = |index: usize| self.block.transactions[index].to();
-        weights.learn(callee, &self.works, &self.leases.samples.lock());
+        let call = |index: usize| {
+            let transaction = &self.block.transactions[index];
+            (function(transaction), transaction.gas_limit())
+        };
+        weights.learn(call, &self.works, &self.leases.samples.lock());
     }
 
     /// Claims the next transactions for a tx-executor of this pace, with about so much work in all: at
@@ -110,9 +134,11 @@ impl Job {
         self.leases.until[index].store(0, SeqCst);
     }
 
-    /// Gives a leased transaction back, so that any thread may execute it.
+    /// Gives a leased transaction back, so that any thread may execute it. Those of this process may claim
+    /// any other one, too.
     pub fn give_back(&self, index: usize) {
         self.end_lease(index);
+        self.limit_own(f64::INFINITY);
         self.statuses.give_back(index);
     }
 
