@@ -22,25 +22,35 @@ pub struct QueuedTrieDiff {
 
 /// Sends the queued diffs one after the other. A diff that storage-writer does not accept is
 /// dropped, because storage-writer recomputes it.
-pub async fn send_all(remote: &RemoteStorage, mut queue: mpsc::Receiver<Queued<QueuedTrieDiff>>) {
+pub async fn send_all(
+    remote: Arc<RemoteStorage>,
+    mut queue: mpsc::Receiver<Queued<QueuedTrieDiff>>,
+) {
     while let Some(queued) = queue.recv().await.map(Queued::take) {
         let block = queued.block;
-        if let Err(error) = send(remote, queued).await {
+        if let Err(error) = send(&remote, queued).await {
             counter!(names::CLIENT_DIFFS_DROPPED).increment(1);
             debug!(%block, %error, "trie diff not handed over");
         }
     }
 }
 
-async fn send(remote: &RemoteStorage, queued: QueuedTrieDiff) -> Result<()> {
-    let message = move || {
+async fn send(remote: &Arc<RemoteStorage>, queued: QueuedTrieDiff) -> Result<()> {
+    let options = remote.config.read("put_trie_diff");
+    let direct = remote.clone();
+    let put = move || {
         let QueuedTrieDiff { block, shards, diff } = queued;
-        v1::PutTrieDiffRequest::from((block, shards, &*diff))
+        let request = v1::PutTrieDiffRequest::from((block, shards, &*diff));
+        let put = direct.call_directly(options, "PutTrieDiff", &request, || {});
+        match put {
+            Some(v1::PutTrieDiffResponse {}) => None,
+            None => Some(request),
+        }
     };
     // A diff may have megabytes, which are copied.
-    let request = spawn_blocking(message).await;
-    let request = request.map_err(|_| Error::Store("the diff cannot be encoded".to_owned()))?;
-    let options = remote.config.read("put_trie_diff");
+    let rest = spawn_blocking(put).await;
+    let rest = rest.map_err(|_| Error::Store("the diff cannot be encoded".to_owned()))?;
+    let Some(request) = rest else { return Ok(()) };
     let put = remote.call(options, request, |mut calls, request| async move {
         calls.put_trie_diff(request).await
     });

@@ -162,6 +162,51 @@ pub fn encode_receipts(receipts: &[Receipt]) -> Bytes {
     out.into()
 }
 
+/// Largest header of an RLP list.
+const LIST_HEADER_MAX: usize = 9;
+
+/// Incremental [`encode_receipts`] of receipts that arrive one after another.
+#[derive(Debug, Default)]
+pub struct EncodedReceipts {
+    /// Room for the header of the list, then the receipts. Empty without receipts.
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl EncodedReceipts {
+    /// Returns the number of receipts so far.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns whether there is no receipt yet.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds the receipt of the next transaction.
+    pub fn push(&mut self, receipt: &Receipt) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(LIST_HEADER_MAX, 0);
+        }
+        receipt.encode(&mut self.bytes);
+        self.count += 1;
+    }
+
+    /// Returns the encoded list.
+    pub fn finish(mut self) -> Bytes {
+        let payload_length = self.bytes.len().saturating_sub(LIST_HEADER_MAX);
+        let mut header = Vec::with_capacity(LIST_HEADER_MAX);
+        alloy_rlp::Header { list: true, payload_length }.encode(&mut header);
+        if payload_length == 0 {
+            return header.into();
+        }
+        let start = LIST_HEADER_MAX - header.len();
+        self.bytes[start..LIST_HEADER_MAX].copy_from_slice(&header);
+        Bytes::from(self.bytes).slice(start..)
+    }
+}
+
 /// Returns the receipts of a block as the protocol eth/69 has them (EIP-7642), from the bytes of
 /// [`encode_receipts`]: a list of `[type, status or state root, cumulative gas, logs]`. The bytes
 /// are the same, except for blocks from before Byzantium.

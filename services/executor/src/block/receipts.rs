@@ -1,10 +1,10 @@
 //! Computation of a block's receipts root, at a time and on a thread that the policy chooses.
 
-use alloy_primitives::Bloom;
+use alloy_primitives::{Bloom, Bytes};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::{cell::Cell, io, mem, thread::JoinHandle};
 use tandem_actor::{Queued, ThreadSender, spawn, thread_queue};
-use tandem_chain::{Receipt, ReceiptsTrie, receipts_root};
+use tandem_chain::{EncodedReceipts, Receipt, ReceiptsTrie, receipts_root};
 use tandem_primitives::B256;
 use tokio_util::sync::CancellationToken;
 
@@ -20,12 +20,36 @@ const PORTIONS_MAX: usize = 16;
 pub enum ReceiptsRooter {
     /// Computes everything at the end.
     AtEnd,
-    /// Adds each receipt as it comes.
-    Incremental(Box<ReceiptsTrie>),
+    /// Adds each receipt as it comes, and encodes it as the database stores it.
+    Incremental(Box<Incremental>),
     /// Computes on the receipts thread.
     Background(Job),
     /// Computes nothing: root and bloom filter are known.
     Known(B256, Box<Bloom>),
+}
+
+/// Receipts that are added as they come.
+#[derive(Default)]
+pub struct Incremental {
+    trie: ReceiptsTrie,
+    encoded: EncodedReceipts,
+}
+
+/// Root, bloom filter and encoding of the receipts of a block.
+#[derive(PartialEq, Eq, Debug)]
+pub struct FinishedReceipts {
+    /// Receipts root.
+    pub root: B256,
+    /// Bloom filter.
+    pub bloom: Bloom,
+    /// The receipts as the database stores them, if they were encoded on the way.
+    pub encoded: Option<Bytes>,
+}
+
+impl From<(B256, Bloom)> for FinishedReceipts {
+    fn from((root, bloom): (B256, Bloom)) -> Self {
+        Self { root, bloom, encoded: None }
+    }
 }
 
 impl ReceiptsRooter {
@@ -33,24 +57,29 @@ impl ReceiptsRooter {
     pub fn follow(&mut self, receipts: &[Receipt]) {
         match self {
             Self::AtEnd | Self::Known(..) => {}
-            Self::Incremental(trie) => {
-                for receipt in receipts.get(trie.len()..).unwrap_or_default() {
-                    trie.push(receipt);
+            Self::Incremental(added) => {
+                for receipt in receipts.get(added.trie.len()..).unwrap_or_default() {
+                    added.trie.push(receipt);
+                    added.encoded.push(receipt);
                 }
             }
             Self::Background(job) => job.follow(receipts),
         }
     }
 
-    /// Returns root and bloom filter of all receipts of the block.
-    pub fn finish(mut self, receipts: &[Receipt]) -> (B256, Bloom) {
+    /// Returns root, bloom filter and encoding of all receipts of the block.
+    pub fn finish(mut self, receipts: &[Receipt]) -> FinishedReceipts {
         self.follow(receipts);
         match self {
-            Self::AtEnd => receipts_root(receipts),
-            Self::Incremental(trie) => trie.finish(),
-            Self::Known(root, bloom) => (root, *bloom),
+            Self::AtEnd => receipts_root(receipts).into(),
+            Self::Incremental(added) => {
+                let Incremental { trie, encoded } = *added;
+                let (root, bloom) = trie.finish();
+                FinishedReceipts { root, bloom, encoded: Some(encoded.finish()) }
+            }
+            Self::Known(root, bloom) => (root, *bloom).into(),
             Self::Background(job) => {
-                job.finish(receipts).unwrap_or_else(|| receipts_root(receipts))
+                job.finish(receipts).unwrap_or_else(|| receipts_root(receipts)).into()
             }
         }
     }
@@ -148,6 +177,7 @@ fn run(portions: &Receiver<Queued<Portion>>, roots: &Sender<(B256, Bloom)>) {
 mod tests {
     use super::*;
     use alloy_primitives::{Address, Bytes, Log};
+    use tandem_chain::encode_receipts;
 
     fn receipts(count: usize, seed: u8) -> Vec<Receipt> {
         let log = |n: usize| {
@@ -170,7 +200,10 @@ mod tests {
     /// Computes the root like the executor: after each transaction, then at the end.
     fn root_of(mut rooter: ReceiptsRooter, receipts: &[Receipt]) -> (B256, Bloom) {
         (1..=receipts.len()).for_each(|count| rooter.follow(&receipts[..count]));
-        rooter.finish(receipts)
+        let finished = rooter.finish(receipts);
+        let stored = encode_receipts(receipts);
+        assert!(finished.encoded.is_none_or(|encoded| encoded == stored));
+        (finished.root, finished.bloom)
     }
 
     #[test]
@@ -179,8 +212,9 @@ mod tests {
         for count in (0..70).chain([126, 127, 128, 129, 255, 256, 257, 1000]) {
             let receipts = receipts(count, count as u8);
             let want = root_of(ReceiptsRooter::AtEnd, &receipts);
-            let incremental = ReceiptsRooter::Incremental(Box::default());
-            assert_eq!(root_of(incremental, &receipts), want, "{count} receipts");
+            let incremental = || ReceiptsRooter::Incremental(Box::default());
+            assert!(incremental().finish(&receipts).encoded.is_some());
+            assert_eq!(root_of(incremental(), &receipts), want, "{count} receipts");
             let background = ReceiptsRooter::Background(thread.job());
             assert_eq!(root_of(background, &receipts), want, "{count} receipts");
         }

@@ -13,7 +13,7 @@ use crate::{
     },
     block::{
         execute::{Executed, Failure, execute},
-        receipts::ReceiptsRooter,
+        receipts::{FinishedReceipts, ReceiptsRooter},
     },
     builder::BlockResult,
     error::Error,
@@ -34,11 +34,10 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_chain::{
-    Block, BlockError, Receipt, encode_receipts, is_merged, validate_body, validate_header,
-    validate_outcome,
+    Block, BlockError, encode_receipts, is_merged, validate_body, validate_header, validate_outcome,
 };
 use tandem_policy::{Policies, StateReads};
-use tandem_primitives::{B256, BlockId, Bytes, StateDiff};
+use tandem_primitives::{B256, BlockId, StateDiff};
 use tandem_proto::{
     event::CHAIN_EXECUTED,
     multiproof::{self, Begin, ProofApi, ProofSession, StateUpdate},
@@ -234,10 +233,10 @@ impl Engine {
         histogram!(names::EXECUTION_SECONDS).record(executed_at - started);
         running.finish();
         let Running { executed, diff, session, executing, rooter } = running;
-        let (receipts_root, logs_bloom) =
+        let FinishedReceipts { root, bloom, encoded } =
             info_span!("receipts_root").in_scope(|| rooter.finish(&executed.receipts));
         attempt.is_followed = executed.is_followed;
-        let outcome = executed.outcome(receipts_root, logs_bloom);
+        let outcome = executed.outcome(root, bloom);
         if let Err(error) = validate_outcome(&self.chain.spec, block, &outcome) {
             attempt.foreign.receipts = executed.receipts;
             return Err(Failure::Invalid(error));
@@ -245,8 +244,17 @@ impl Engine {
         // Only the root is open now. At startup, storage-writer checks the roots of its pending
         // blocks, so a crash from here on leaves no invalid block behind.
         self.chain.withhold(block.id.hash);
-        let access_list = executed.access_list.as_ref().map(|list| list.rlp().clone());
-        let committed = self.commit(block, &executed.receipts, diff.clone(), access_list);
+        let record = storage::Block {
+            id: block.id,
+            parent: parent.hash,
+            header: block.header_rlp.clone(),
+            body: block.body_rlp.clone(),
+            receipts: encoded.unwrap_or_else(|| encode_receipts(&executed.receipts)),
+            transaction_hashes: block.transaction_hashes.clone(),
+            diff: diff.clone(),
+            access_list: executed.access_list.as_ref().map(|list| list.rlp().clone()),
+        };
+        let committed = self.commit(record);
         let mut work = Work::default();
         let verdict = self.await_state_root(block, parent, session, &diff, &mut work);
         let root_at = Instant::now();
@@ -254,6 +262,7 @@ impl Engine {
         overlap.record(payload_span);
         histogram!(names::ROOT_WAIT_SECONDS).record(root_at - executed_at);
         if let Err(failure) = verdict.and(committed) {
+            self.chain.recent.remove(&block.id.hash);
             self.proof.discard(block.id.hash);
             if let Err(error) = self.storage.discard(self.epoch, block.id.hash) {
                 warn!(number = block.id.number, %error, "refused block stays pending");
@@ -261,7 +270,7 @@ impl Engine {
             return Err(failure);
         }
         overlap.count();
-        self.accept(block, parent, diff);
+        self.accept(block);
         attempt.foreign.receipts = executed.receipts;
         let total = started.elapsed();
         info!(
@@ -433,27 +442,14 @@ impl Engine {
         })
     }
 
-    /// Makes an executed block durable while the workers still hash. This thread is idle meanwhile,
-    /// and another thread would have to be woken on the workers' processor.
-    fn commit(
-        &mut self,
-        block: &Block,
-        receipts: &[Receipt],
-        diff: Arc<StateDiff>,
-        access_list: Option<Bytes>,
-    ) -> Result<(), Failure> {
+    /// Makes an executed block durable while the workers still hash, and adds its changes to those in memory.
+    /// This thread is idle meanwhile, and another thread would have to be woken on the workers' processor.
+    /// Nothing reads the changes before the block is accepted.
+    fn commit(&mut self, record: storage::Block) -> Result<(), Failure> {
         let started = Instant::now();
-        let record = storage::Block {
-            id: block.id,
-            parent: block.header.parent_hash,
-            header: block.header_rlp.clone(),
-            body: block.body_rlp.clone(),
-            receipts: encode_receipts(receipts),
-            transaction_hashes: block.transaction_hashes.clone(),
-            diff,
-            access_list,
-        };
-        let mut committed = self.storage.commit(self.epoch, record.clone());
+        let recent = &self.chain.recent;
+        let mut remember = || recent.insert(record.id, record.parent, record.diff.clone());
+        let mut committed = self.storage.commit_while(self.epoch, record.clone(), &mut remember);
         if let Err(storage::Error::UnknownBlock(lost)) = committed
             && self.commit_again(lost).map_err(Failure::Internal)?
         {
@@ -503,9 +499,8 @@ impl Engine {
     }
 
     /// Accepts a valid and durable block: later blocks may build on it.
-    fn accept(&mut self, block: &Block, parent: BlockId, diff: Arc<StateDiff>) {
+    fn accept(&mut self, block: &Block) {
         let header: Arc<Header> = Arc::new(block.header.clone());
-        self.chain.recent.insert(block.id, parent.hash, diff);
         self.chain.tree.write().insert(block.id, header);
         self.chain.release(block.id.hash);
         self.unsaid.push_back(block.id.hash);

@@ -72,6 +72,11 @@ impl Recent {
         self.change(|layers| layers.insert(block, parent, diff));
     }
 
+    /// Removes a block's changes, on top of which there must be no others.
+    pub fn remove(&self, block: &B256) {
+        self.change(|layers| drop(layers.remove(block)));
+    }
+
     /// Sets the base to this block, wherever it was before, and clears the cache. Layers that a
     /// branch from the base leads to stay.
     pub fn rebase(&self, base: BlockId) {

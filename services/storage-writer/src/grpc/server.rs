@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
-use tandem_primitives::{B256, BlockNumber, ShardSet, TrieDiff};
+use tandem_primitives::{B256, BlockNumber};
 use tandem_proto::{
     access::permits,
     convert::{EpochRequest, TrieDiffParts},
@@ -415,12 +415,7 @@ impl generated::StorageWriter for Service {
     }
 
     async fn commit(&self, request: Request<v1::CommitRequest>) -> Answer<v1::CommitResponse> {
-        let call = |api: &dyn StorageApi, wire| {
-            let (epoch, block) = <(Epoch, Block)>::try_from(wire)?;
-            api.commit(epoch, block)?;
-            Ok(v1::CommitResponse {})
-        };
-        self.answer(Lane::Write, request, call).await
+        self.answer(Lane::Write, request, direct::commit).await
     }
 
     async fn discard(&self, request: Request<v1::DiscardRequest>) -> Answer<v1::DiscardResponse> {
@@ -459,12 +454,7 @@ impl generated::StorageWriter for Service {
         &self,
         request: Request<v1::PutTrieDiffRequest>,
     ) -> Answer<v1::PutTrieDiffResponse> {
-        let call = |api: &dyn StorageApi, wire| {
-            let (block, shards, diff) = <(B256, ShardSet, TrieDiff)>::try_from(wire)?;
-            api.put_trie_diff(block, shards, Arc::new(diff))?;
-            Ok(v1::PutTrieDiffResponse {})
-        };
-        self.answer(Lane::Short, request, call).await
+        self.answer(Lane::Short, request, direct::put_trie_diff).await
     }
 
     async fn canonicalize(

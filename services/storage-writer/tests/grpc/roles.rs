@@ -107,3 +107,35 @@ fn an_executor_of_another_authority_has_no_connection() {
     assert!(client(&host, house.identity(EXECUTOR)).checkpoint().is_ok());
     assert_eq!(storage.count("checkpoint"), 1);
 }
+
+#[test]
+fn what_is_done_meanwhile_is_done_once_and_while_a_direct_commit_is_written() {
+    let house = House::new();
+    let storage = Arc::new(Scripted::default());
+    let host = Host::start_as(storage.clone(), house.identity(STORAGE_WRITER));
+    let executor = client(&host, house.identity(EXECUTOR));
+    let epoch = executor.acquire_epoch("executor").unwrap();
+    let mut done = 0;
+
+    storage.hold(Some("commit"));
+    let committed = executor.commit_while(epoch, block(9), &mut || {
+        wait_until(|| storage.count("commit") == 1);
+        storage.hold(None);
+        done += 1;
+    });
+    assert_eq!((committed, done, storage.count("commit")), (Ok(()), 1, 1));
+
+    // The error comes over HTTP/2.
+    *storage.error.lock().unwrap() = Some(Error::Refused("no".to_owned()));
+    let committed = executor.commit_while(epoch, block(9), &mut || done += 1);
+    assert_eq!(committed, Err(Error::Refused("no".to_owned())));
+    assert_eq!((done, storage.count("commit")), (2, 3));
+
+    // Without certificates, all calls go over HTTP/2.
+    let storage = Arc::new(Scripted::default());
+    let host = Host::start(storage.clone());
+    let executor = host.client();
+    let epoch = executor.acquire_epoch("executor").unwrap();
+    let committed = executor.commit_while(epoch, block(9), &mut || done += 1);
+    assert_eq!((committed, done, storage.count("commit")), (Ok(()), 3, 1));
+}

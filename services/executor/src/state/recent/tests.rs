@@ -235,7 +235,12 @@ impl World {
                 let (id, diff) = (chain.0[block].id, chain.0[block].diff.clone());
                 let parent = chain.0[parent].id.hash;
                 drop(chain);
-                self.recent.insert(id, parent, diff);
+                self.recent.insert(id, parent, diff.clone());
+                // Its root seems wrong at first.
+                if random.random_bool(0.2) {
+                    self.recent.remove(&id.hash);
+                    self.recent.insert(id, parent, diff);
+                }
                 *head = block;
             }
             // The base follows the head; the engine hears of it now or later.
