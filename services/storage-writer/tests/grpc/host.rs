@@ -9,7 +9,7 @@ use tandem_proto::{
     limits::STORAGE_MESSAGE_BYTES_MAX, storage::StorageApi,
     wire::storage_writer::v1::storage_writer_client::StorageWriterClient,
 };
-use tandem_rpc::{ConnectionConfig, Identity};
+use tandem_rpc::{ConnectionConfig, Identity, Listener};
 use tandem_storage_writer::{StorageWriter, grpc::Server};
 use tandem_storage_writer_client::{Client, ClientConfig};
 use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
@@ -59,7 +59,11 @@ impl Host {
     }
 
     fn serve(&mut self, server: Server) {
-        let listener = self.runtime.block_on(TcpListener::bind(self.address)).unwrap();
+        // Clients with a certificate use the Unix socket, and call directly.
+        let listener: Listener = match self.identity.is_proven() {
+            true => self.runtime.block_on(Listener::bind(self.address)).unwrap(),
+            false => self.runtime.block_on(TcpListener::bind(self.address)).unwrap().into(),
+        };
         self.address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let server = server.offered_as(self.identity.clone()).unread_at_most(self.unread_max);
