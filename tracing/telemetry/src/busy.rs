@@ -103,7 +103,7 @@ impl Instant {
 }
 
 /// Returns the processor time that this thread has used.
-fn thread_cpu_ns() -> u64 {
+pub fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let nanos = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
     u64::try_from(nanos).unwrap_or(0)

@@ -46,7 +46,7 @@ mod sampler;
 mod sampling;
 mod telemetry;
 
-pub use busy::{BusyGuard, BusyIntervals, BusyLog, union_of_intervals, waiting};
+pub use busy::{BusyGuard, BusyIntervals, BusyLog, thread_cpu_ns, union_of_intervals, waiting};
 pub use config::{Config, LogFormat, TraceLevel, Traces};
 pub use context::{SpanContext, add_link, mark_ready, set_remote_parent, set_times, traceparent};
 pub use error::Error;

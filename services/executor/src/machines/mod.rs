@@ -45,7 +45,7 @@ pub use health::Role;
 use held::Held;
 use member::Member;
 use metrics::gauge;
-use own_share::OwnShare;
+use own_share::{OwnBlock, OwnShare};
 use parking_lot::{Condvar, Mutex};
 use placement::{Candidate, Load, LocalRates, Share};
 use std::{
@@ -121,9 +121,11 @@ struct Work {
 }
 
 impl Work {
-    /// Notes an answer.
+    /// Notes an answer. One on trial has nothing to do for the rest of the block in any case.
     fn note_answer(&self, member: usize) {
-        self.answered[member].store(self.posted.elapsed().as_nanos() as u64, SeqCst);
+        if self.roles[member] == Some(Role::Active) {
+            self.answered[member].store(self.posted.elapsed().as_nanos() as u64, SeqCst);
+        }
     }
 
     /// Returns the part of the time so far for which tx-executors have had nothing to do since their
@@ -295,12 +297,14 @@ impl Machines {
     }
 
     /// Notes that the engine has the results of all transactions of a block, of whose work, in gas, this
-    /// process executed so much.
-    pub fn note_end(&self, job: &Arc<Job>, executed: f64) {
+    /// process executed so much. `processor` is the part of the time in which the engine wanted a processor
+    /// that it had one.
+    pub fn note_end(&self, job: &Arc<Job>, executed: f64, processor: f64) {
         let posted = self.shared.posted.lock();
         let work = posted.work.as_ref().filter(|work| Arc::ptr_eq(&work.job, job));
         if let Some(idle) = work.and_then(|work| work.idle()) {
-            self.own.note(executed / job.works.total().max(1.0), idle);
+            let executed = executed / job.works.total().max(1.0);
+            self.own.note(&OwnBlock { executed, idle, processor });
         }
     }
 

@@ -1,15 +1,17 @@
 //! Part of a block that this process executes itself, from how long tx-executors had nothing to do.
 //!
 //! All places should end together, so whoever is free takes work. But this process also decodes the block,
-//! sends values, and takes results in. If its threads execute too much meanwhile, these come late, and the
-//! tx-executors wait. How much is too much depends on its processors, and on what else has a claim to them.
-//! So the part is not computed but tried: less if the tx-executors had nothing to do at the end, more if
-//! they had.
+//! sends values, and takes results in. Where its threads have too few processors for both, these come late if
+//! it executes much, and the tx-executors wait. How much is too much is not computed but tried: less if the
+//! tx-executors had nothing to do at the end and the engine waited for a processor, otherwise more.
 
 use parking_lot::Mutex;
 
 /// Part of a block's time for which tx-executors may have nothing to do at its end.
 const IDLE_MAX: f64 = 0.1;
+/// Part of the time in which the engine wants a processor that it must get: with less, its process has too
+/// few.
+const PROCESSOR_MIN: f64 = 0.7;
 /// Factor by which the part falls.
 const LESS: f64 = 0.7;
 /// Factor by which it rises.
@@ -32,13 +34,25 @@ impl OwnShare {
         *self.0.lock()
     }
 
-    /// Notes a block of whose work this process executed the part `executed`, and at whose end the
-    /// tx-executors had nothing to do for the part `idle` of its time.
-    pub fn note(&self, executed: f64, idle: f64) {
+    /// Notes a block.
+    pub fn note(&self, block: &OwnBlock) {
+        let OwnBlock { executed, idle, processor } = *block;
         let mut part = self.0.lock();
-        let next = if idle > IDLE_MAX { part.min(executed) * LESS } else { *part * MORE };
+        let is_late = idle > IDLE_MAX && processor < PROCESSOR_MIN;
+        let next = if is_late { part.min(executed) * LESS } else { *part * MORE };
         *part = next.clamp(PART_MIN, 1.0);
     }
+}
+
+/// Block as this process had it. All are parts from 0 to 1.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnBlock {
+    /// Part of its work that this process executed.
+    pub executed: f64,
+    /// Part of its time for which the tx-executors had nothing to do at the end.
+    pub idle: f64,
+    /// Part of the time in which the engine wanted a processor that it had one.
+    pub processor: f64,
 }
 
 #[cfg(test)]
@@ -48,15 +62,23 @@ mod tests {
     #[test]
     fn the_part_falls_below_what_was_executed_while_others_waited_and_rises_again() {
         let own = OwnShare::default();
-        own.note(0.4, 0.5);
+        let note = |executed, idle| own.note(&OwnBlock { executed, idle, processor: 0.2 });
+        note(0.4, 0.5);
         assert!((own.part() - 0.28).abs() < 1e-9);
-        own.note(0.9, 0.5);
+        note(0.9, 0.5);
         assert!((own.part() - 0.196).abs() < 1e-9, "what it executed at its turn does not count");
-        own.note(0.2, 0.05);
+        note(0.2, 0.05);
         assert!((own.part() - 0.2352).abs() < 1e-9);
-        (0..100).for_each(|_| own.note(0.0, 1.0));
+        (0..100).for_each(|_| note(0.0, 1.0));
         assert!((own.part() - PART_MIN).abs() < 1e-9);
-        (0..100).for_each(|_| own.note(0.0, 0.0));
+        (0..100).for_each(|_| note(0.0, 0.0));
         assert!((own.part() - 1.0).abs() < 1e-9, "no more than the whole block");
+    }
+
+    #[test]
+    fn who_has_processors_enough_takes_what_is_free() {
+        let own = OwnShare::default();
+        (0..9).for_each(|_| own.note(&OwnBlock { executed: 0.3, idle: 0.5, processor: 0.95 }));
+        assert!((own.part() - 1.0).abs() < 1e-9);
     }
 }

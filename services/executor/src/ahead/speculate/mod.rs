@@ -80,6 +80,7 @@ use std::{
 };
 use tandem_chain::{Block, Header};
 use tandem_primitives::{B256, keccak256};
+use tandem_telemetry::thread_cpu_ns;
 use tracing::{Span, debug};
 
 /// Minimum number of transactions for execution ahead. Smaller blocks are executed in order.
@@ -152,6 +153,7 @@ impl<'a> Ahead<'a> {
             listed,
             machines,
             began,
+            cpu_began_ns: thread_cpu_ns(),
             executing,
             waiting,
             threads,
@@ -215,6 +217,8 @@ pub struct Turns<'a> {
     /// Other machines, which want to know how fast this one is.
     machines: Option<&'a Machines>,
     began: Instant,
+    /// Processor time of the engine's thread then, in ns.
+    cpu_began_ns: u64,
     /// Time in which the engine executed transactions, and in which it waited for them.
     executing: Duration,
     waiting: Duration,
@@ -296,9 +300,11 @@ impl<'a> Turns<'a> {
             // Other threads may get less of the processors than the engine.
             let took = self.executing.max(took / u32::try_from(self.threads).unwrap_or(u32::MAX));
             machines.note_local(work, took);
-            machines.note_end(&self.posted.job, work);
-            let other = self.executing + self.waiting;
-            let in_order = self.began.elapsed().saturating_sub(other);
+            let elapsed = self.began.elapsed();
+            let in_order = elapsed.saturating_sub(self.executing + self.waiting);
+            let busy = elapsed.saturating_sub(self.waiting).as_nanos().max(1);
+            let had = thread_cpu_ns().saturating_sub(self.cpu_began_ns);
+            machines.note_end(&self.posted.job, work, had as f64 / busy as f64);
             machines.note_in_order(self.job().works.total(), in_order);
         }
         let (span, counts) = (Span::current(), &self.job().counts);
