@@ -21,6 +21,8 @@ pub struct Host {
     pub address: SocketAddr,
     identity: Identity,
     unread_max: Duration,
+    /// Whether it listens on a Unix socket, too.
+    has_socket: bool,
     running: Option<(CancellationToken, JoinHandle<std::io::Result<()>>)>,
 }
 
@@ -31,6 +33,15 @@ impl Host {
 
     pub fn start_as(api: Arc<dyn StorageApi>, identity: Identity) -> Self {
         Self::start_with(api, identity, Duration::from_secs(60))
+    }
+
+    /// Starts a server with a Unix socket, over which clients with a certificate call directly.
+    pub fn start_with_socket(api: Arc<dyn StorageApi>, identity: Identity) -> Self {
+        let mut host = Self::start_as(api.clone(), identity);
+        host.stop();
+        host.has_socket = true;
+        host.start_again(api);
+        host
     }
 
     /// Starts a server that takes downloaded states.
@@ -49,7 +60,8 @@ impl Host {
     fn start_with(api: Arc<dyn StorageApi>, identity: Identity, unread_max: Duration) -> Self {
         let runtime = Runtime::new().unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
-        let mut host = Self { runtime, address, identity, unread_max, running: None };
+        let has_socket = false;
+        let mut host = Self { runtime, address, identity, unread_max, has_socket, running: None };
         host.start_again(api);
         host
     }
@@ -59,8 +71,7 @@ impl Host {
     }
 
     fn serve(&mut self, server: Server) {
-        // Clients with a certificate use the Unix socket, and call directly.
-        let listener: Listener = match self.identity.is_proven() {
+        let listener: Listener = match self.has_socket {
             true => self.runtime.block_on(Listener::bind(self.address)).unwrap(),
             false => self.runtime.block_on(TcpListener::bind(self.address)).unwrap().into(),
         };

@@ -112,7 +112,7 @@ fn an_executor_of_another_authority_has_no_connection() {
 fn what_is_done_meanwhile_is_done_once_and_while_a_direct_commit_is_written() {
     let house = House::new();
     let storage = Arc::new(Scripted::default());
-    let host = Host::start_as(storage.clone(), house.identity(STORAGE_WRITER));
+    let host = Host::start_with_socket(storage.clone(), house.identity(STORAGE_WRITER));
     let executor = client(&host, house.identity(EXECUTOR));
     let epoch = executor.acquire_epoch("executor").unwrap();
     let (mut done, refused) = (0, Error::Refused("no".to_owned()));
