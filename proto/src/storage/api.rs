@@ -158,17 +158,6 @@ pub trait BlockWrites: Send + Sync + 'static {
     /// Repeating the call changes nothing.
     fn commit(&self, epoch: Epoch, block: Block) -> Result<()>;
 
-    /// Commits a block as [`BlockWrites::commit`] does. Calls `meanwhile` once, in any case: while another
-    /// process writes the block, or after it is written here.
-    ///
-    /// # Errors
-    /// As for [`BlockWrites::commit`].
-    fn commit_while(&self, epoch: Epoch, block: Block, meanwhile: &mut dyn FnMut()) -> Result<()> {
-        let committed = self.commit(epoch, block);
-        meanwhile();
-        committed
-    }
-
     /// Records that the state root of a pending block was checked, so that a restart need not
     /// compute it again. A block that becomes canonical needs no such record.
     fn prove(&self, epoch: Epoch, block: B256) -> Result<()>;

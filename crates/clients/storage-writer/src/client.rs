@@ -261,20 +261,19 @@ impl Client {
     }
 
     /// Makes a call that may be made twice, without HTTP/2 where a direct connection is free. Waits for
-    /// its answer. Calls `meanwhile` if the request was sent directly.
+    /// its answer.
     fn call_directly<R: Message + Clone, A: Message + Default, F>(
         &self,
         options: CallOptions,
         method: &'static str,
         request: impl Into<R>,
         send: impl Fn(Calls, Request<R>) -> F,
-        meanwhile: impl FnOnce(),
     ) -> Result<A>
     where
         F: Future<Output = Result<A, Status>>,
     {
         let (started, request) = (Instant::now(), request.into());
-        match self.remote.call_directly(options, method, &request, meanwhile) {
+        match self.remote.call_directly(options, method, &request) {
             Some(answer) => Ok(answer),
             None => self.call(options.after(started.elapsed()), request, send),
         }
@@ -341,8 +340,7 @@ impl BaseReads for Client {
     fn read_state(&self, request: &ReadState) -> Result<StateValues> {
         let read = |part: &ReadState| {
             let send = unary!(read_state, v1::ReadStateRequest);
-            let options = self.read("read_state");
-            let call = self.call_directly(options, "ReadState", part, send, || {});
+            let call = self.call_directly(self.read("read_state"), "ReadState", part, send);
             let answer: v1::ReadStateResponse = call?;
             Ok(answer.into_values(part)?)
         };
@@ -354,7 +352,7 @@ impl BaseReads for Client {
             let send = unary!(walk_trie, v1::WalkTrieRequest);
             let options = self.read("walk_trie").traced();
             let answer: v1::WalkTrieResponse =
-                self.call_directly(options, "WalkTrie", part, send, || {})?;
+                self.call_directly(options, "WalkTrie", part, send)?;
             Ok(answer.try_into()?)
         })
     }
@@ -441,20 +439,8 @@ impl StateRanges for Client {
 
 impl BlockWrites for Client {
     fn commit(&self, epoch: Epoch, block: Block) -> Result<()> {
-        self.commit_while(epoch, block, &mut || {})
-    }
-
-    fn commit_while(&self, epoch: Epoch, block: Block, meanwhile: &mut dyn FnMut()) -> Result<()> {
         let send = unary!(commit, v1::CommitRequest);
-        let (options, mut called) = (self.write("commit"), false);
-        let committed = self.call_directly(options, "Commit", (epoch, block), send, || {
-            called = true;
-            meanwhile();
-        });
-        if !called {
-            meanwhile();
-        }
-        committed.map(|v1::CommitResponse {}| ())
+        self.call(self.write("commit"), (epoch, block), send).map(|_| ())
     }
 
     fn prove(&self, epoch: Epoch, block: B256) -> Result<()> {

@@ -41,7 +41,7 @@ async fn send(remote: &Arc<RemoteStorage>, queued: QueuedTrieDiff) -> Result<()>
     let put = move || {
         let QueuedTrieDiff { block, shards, diff } = queued;
         let request = v1::PutTrieDiffRequest::from((block, shards, &*diff));
-        let put = direct.call_directly(options, "PutTrieDiff", &request, || {});
+        let put = direct.call_directly(options, "PutTrieDiff", &request);
         match put {
             Some(v1::PutTrieDiffResponse {}) => None,
             None => Some(request),

@@ -75,14 +75,12 @@ impl ClientConfig {
 }
 
 impl RemoteStorage {
-    /// Makes a call directly, if that is possible. Blocks the thread, which calls `meanwhile` once the request
-    /// is sent.
+    /// Makes a call directly, if that is possible. Blocks the thread.
     pub fn call_directly<R: Message, A: Message + Default>(
         &self,
         CallOptions { name, timeout, traced, .. }: CallOptions,
         method: &'static str,
         request: &R,
-        meanwhile: impl FnOnce(),
     ) -> Option<A> {
         let started = Instant::now();
         let context = if traced { traceparent(&Span::current()) } else { None };
@@ -90,8 +88,7 @@ impl RemoteStorage {
         let write = |buffer: &mut Vec<u8>| {
             let _ = request.encode(buffer);
         };
-        let direct = self.connection.direct();
-        let answer = direct.call(method, context.as_deref(), timeout, write, meanwhile)?;
+        let answer = self.connection.direct().call(method, context.as_deref(), timeout, write)?;
         // One that cannot be read is asked for once more, for the error.
         let answer = A::decode(Bytes::from(answer)).ok()?;
         histogram!(names::CLIENT_SECONDS, "call" => name).record(started.elapsed());

@@ -447,15 +447,14 @@ impl Engine {
     /// Nothing reads the changes before the block is accepted.
     fn commit(&mut self, record: storage::Block) -> Result<(), Failure> {
         let started = Instant::now();
-        let recent = &self.chain.recent;
-        let mut remember = || recent.insert(record.id, record.parent, record.diff.clone());
-        let mut committed = self.storage.commit_while(self.epoch, record.clone(), &mut remember);
+        let mut committed = self.storage.commit(self.epoch, record.clone());
         if let Err(storage::Error::UnknownBlock(lost)) = committed
             && self.commit_again(lost).map_err(Failure::Internal)?
         {
             committed = self.storage.commit(self.epoch, record.clone());
         }
         if committed.is_ok() {
+            self.chain.recent.insert(record.id, record.parent, record.diff.clone());
             self.committed.push(record);
         }
         histogram!(names::COMMIT_SECONDS).record(started.elapsed());

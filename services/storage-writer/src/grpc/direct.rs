@@ -1,11 +1,11 @@
-//! Calls that clients of the same machine make without HTTP/2: those of which a block has many, and those
-//! with much in them.
+//! Reads and trie diffs, which clients of the same machine send without HTTP/2. Writes of an executor are not
+//! among them: they need their order, and are admitted one by one.
 
 use prost::Message;
 use std::sync::{Arc, Weak};
 use tandem_primitives::{B256, ShardSet, TrieDiff, WalkTarget};
 use tandem_proto::{
-    storage::{Block, Epoch, ReadState, StorageApi},
+    storage::{ReadState, StorageApi},
     wire::storage_writer::v1,
 };
 use tandem_rpc::{DirectCall, DirectCalls, span_within};
@@ -21,7 +21,6 @@ pub fn calls(api: &Arc<dyn StorageApi>) -> DirectCalls {
         span_within(call.context, span).in_scope(|| match call.method {
             "ReadState" => answer(call, buffer, |wire| read_state(&*api, wire)),
             "WalkTrie" => answer(call, buffer, |wire| walk_trie(&*api, wire)),
-            "Commit" => answer(call, buffer, |wire| commit(&*api, wire)),
             "PutTrieDiff" => answer(call, buffer, |wire| put_trie_diff(&*api, wire)),
             _ => false,
         })
@@ -60,16 +59,6 @@ pub fn walk_trie(
     wire: v1::WalkTrieRequest,
 ) -> Result<v1::WalkTrieResponse, Status> {
     Ok(api.walk_trie(&Vec::<WalkTarget>::try_from(wire)?)?.into())
-}
-
-/// Makes a block durable.
-///
-/// # Errors
-/// Errors of the request and of the commit.
-pub fn commit(api: &dyn StorageApi, wire: v1::CommitRequest) -> Result<v1::CommitResponse, Status> {
-    let (epoch, block) = <(Epoch, Block)>::try_from(wire)?;
-    api.commit(epoch, block)?;
-    Ok(v1::CommitResponse {})
 }
 
 /// Takes changed trie nodes of a block.

@@ -415,7 +415,12 @@ impl generated::StorageWriter for Service {
     }
 
     async fn commit(&self, request: Request<v1::CommitRequest>) -> Answer<v1::CommitResponse> {
-        self.answer(Lane::Write, request, direct::commit).await
+        let call = |api: &dyn StorageApi, wire| {
+            let (epoch, block) = <(Epoch, Block)>::try_from(wire)?;
+            api.commit(epoch, block)?;
+            Ok(v1::CommitResponse {})
+        };
+        self.answer(Lane::Write, request, call).await
     }
 
     async fn discard(&self, request: Request<v1::DiscardRequest>) -> Answer<v1::DiscardResponse> {

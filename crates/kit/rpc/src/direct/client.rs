@@ -56,23 +56,20 @@ impl DirectConnections {
     }
 
     /// Makes a call that may be made twice, over a free connection, and waits for its answer: `timeout` for
-    /// each piece of it. Blocks the thread, which calls `meanwhile` once the request is sent. `write` appends the
-    /// encoded request to the buffer, and the answer is encoded, too. Returns `None` if the call has to be made
-    /// over HTTP/2.
+    /// each piece of it. Blocks the thread. `write` appends the encoded request to the buffer, and the answer
+    /// is encoded, too. Returns `None` if the call has to be made over HTTP/2.
     pub fn call(
         &self,
         method: &str,
         context: Option<&str>,
         timeout: Duration,
         write: impl FnOnce(&mut Vec<u8>),
-        meanwhile: impl FnOnce(),
     ) -> Option<Vec<u8>> {
         let (mut connection, closed) = {
             let mut state = self.0.lock();
             (state.free.pop()?, state.closed)
         };
-        let context = context.unwrap_or_default();
-        match connection.call(method, context, timeout, write, meanwhile) {
+        match connection.call(method, context.unwrap_or_default(), timeout, write) {
             Ok(answer) => {
                 counter!(names::DIRECT_CALLS).increment(1);
                 let mut state = self.0.lock();
@@ -180,7 +177,6 @@ impl DirectConnection {
         context: &str,
         timeout: Duration,
         write: impl FnOnce(&mut Vec<u8>),
-        meanwhile: impl FnOnce(),
     ) -> io::Result<Option<Vec<u8>>> {
         if timeout != self.timeout {
             self.stream.sock.socket.set_read_timeout(Some(timeout))?;
@@ -198,7 +194,6 @@ impl DirectConnection {
         self.buffer[..4].copy_from_slice(&message);
         self.buffer[4..REQUEST_HEAD].copy_from_slice(&lengths);
         self.stream.write_all(&self.buffer)?;
-        meanwhile();
         let mut head = [0; ANSWER_HEAD];
         self.stream.read_exact(&mut head)?;
         let [kind, length @ ..] = head;
