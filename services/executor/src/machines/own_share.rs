@@ -1,8 +1,8 @@
 //! Part of a block that this process executes itself, from how long tx-executors had nothing to do.
 //!
-//! All places should end together, so whoever is free takes work. But this process also decodes the block,
-//! sends values, and takes results in. Where its threads have too few processors for both, these come late if
-//! it executes much, and the tx-executors wait. How much is too much is not computed but tried: less if the
+//! All machines should finish a block at the same time, so each takes work while it is free. This process also
+//! decodes the block, sends values, and takes results in. If its threads have too few processors for both, that
+//! work is late when it executes much, and the tx-executors wait. How much is too much is not computed but tried: less if the
 //! tx-executors had nothing to do at the end and the engine waited for a processor, otherwise more.
 
 use parking_lot::Mutex;
