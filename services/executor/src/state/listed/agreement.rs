@@ -123,11 +123,7 @@ impl Agreement {
         key: &U256,
         change: Option<U256>,
     ) -> Option<()> {
-        let place = match listed.changed_at(key) {
-            Some(place) => place,
-            None => listed.changed.len() + listed.read_at(key)?,
-        };
-        self.add_slot_at(listed, position, place, change)
+        self.add_slot_at(listed, position, listed.slot_place(key)?, change)
     }
 
     /// Compares the change of the slot at a place of an account, changed ones first.
