@@ -431,7 +431,7 @@ impl TryFrom<v1::RewindRequest> for (Epoch, BlockNumber) {
 
 impl From<BlockRef> for v1::GetBlockRequest {
     fn from(block: BlockRef) -> Self {
-        Self { block: Some(block.into()) }
+        Self { block: Some(block.into()), without_receipts: false }
     }
 }
 

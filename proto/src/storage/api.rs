@@ -47,6 +47,12 @@ pub trait BlockReads: Send + Sync + 'static {
     /// Returns the record of a block, `None` when it is unknown.
     fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>>;
 
+    /// Returns what [`block`](Self::block) returns, with empty receipts.
+    fn block_without_receipts(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
+        let without = |record| BlockRecord { receipts: Bytes::new(), ..record };
+        Ok(self.block(block)?.map(without))
+    }
+
     /// Returns the RLP of a header with its block's number and hash, `None` when it is unknown.
     fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>>;
 

@@ -199,9 +199,13 @@ struct StoredBlocks(Arc<dyn StorageApi>);
 impl StoredBlocks {
     /// Returns a block of the canonical chain. Others are not for peers: their state root may be
     /// unchecked.
-    fn record(&self, hash: B256) -> Option<BlockRecord> {
+    fn canonical(
+        &self,
+        hash: B256,
+        read: impl FnOnce(BlockRef) -> storage::Result<Option<BlockRecord>>,
+    ) -> Option<BlockRecord> {
         let number = known(self.0.header(BlockRef::Hash(hash)))?.0.number;
-        known(self.0.block(BlockRef::Number(number))).filter(|record| record.id.hash == hash)
+        known(read(BlockRef::Number(number))).filter(|record| record.id.hash == hash)
     }
 }
 
@@ -218,11 +222,13 @@ impl BlockSource for StoredBlocks {
     }
 
     fn body(&self, hash: B256) -> Option<Bytes> {
-        self.record(hash).map(|record| record.body)
+        let record = self.canonical(hash, |block| self.0.block_without_receipts(block))?;
+        Some(record.body)
     }
 
     fn receipts(&self, hash: B256) -> Option<Bytes> {
-        let receipts = network_receipts(&self.record(hash)?.receipts);
+        let record = self.canonical(hash, |block| self.0.block(block))?;
+        let receipts = network_receipts(&record.receipts);
         receipts.inspect_err(|error| warn!(%hash, %error, "receipts cannot be read")).ok()
     }
 

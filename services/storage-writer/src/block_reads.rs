@@ -28,17 +28,19 @@ impl StorageWriter {
         }
         self.shared.store.view().get::<Canonical>(number).map_err(store_error)
     }
-}
 
-impl BlockReads for StorageWriter {
-    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
+    /// Returns the record of a block, `None` when it is unknown.
+    fn record(&self, block: BlockRef, with_receipts: bool) -> Result<Option<BlockRecord>> {
         let Some(hash) = self.resolve(block)? else { return Ok(None) };
         let view = self.shared.store.view();
         let Some((number, header)) = view.get::<Headers>(hash).map_err(store_error)? else {
             return Ok(None);
         };
         let body = view.get::<Bodies>(hash).map_err(store_error)?;
-        let receipts = view.get::<Receipts>(hash).map_err(store_error)?;
+        let receipts = match with_receipts {
+            true => view.get::<Receipts>(hash).map_err(store_error)?,
+            false => Some(Bytes::new()),
+        };
         let id = BlockId::new(number, hash);
         let oldest = self.shared.oldest_block.load(Relaxed);
         // Genesis has an empty body, and is never pruned.
@@ -46,6 +48,16 @@ impl BlockReads for StorageWriter {
             return Err(storage::Error::Pruned { number, oldest });
         }
         Ok(body.zip(receipts).map(|(body, receipts)| BlockRecord { id, header, body, receipts }))
+    }
+}
+
+impl BlockReads for StorageWriter {
+    fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
+        self.record(block, true)
+    }
+
+    fn block_without_receipts(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
+        self.record(block, false)
     }
 
     fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {

@@ -300,6 +300,13 @@ impl Client {
         })
     }
 
+    /// Fetches a block.
+    fn record(&self, block: BlockRef, without_receipts: bool) -> Result<Option<BlockRecord>> {
+        let request = v1::GetBlockRequest { without_receipts, ..block.into() };
+        let send = unary!(get_block, v1::GetBlockRequest);
+        Ok(self.call(self.read("block"), request, send)?.try_into()?)
+    }
+
     /// Fetches the state diffs of pending blocks.
     fn diffs(
         &self,
@@ -397,8 +404,11 @@ impl TrieStorage for Client {
 
 impl BlockReads for Client {
     fn block(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
-        let send = unary!(get_block, v1::GetBlockRequest);
-        Ok(self.call(self.read("block"), block, send)?.try_into()?)
+        self.record(block, false)
+    }
+
+    fn block_without_receipts(&self, block: BlockRef) -> Result<Option<BlockRecord>> {
+        self.record(block, true)
     }
 
     fn header(&self, block: BlockRef) -> Result<Option<(BlockId, Bytes)>> {

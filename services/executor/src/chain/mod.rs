@@ -239,7 +239,9 @@ impl Chain {
     /// # Errors
     /// [`Error::Storage`], [`Error::Record`].
     pub fn block(&self, tag: BlockTag) -> Result<Option<Block>, Error> {
-        let Some(record) = self.record(tag)? else { return Ok(None) };
+        let Some(id) = self.resolve(tag)? else { return Ok(None) };
+        let record = self.storage.block_without_receipts(BlockRef::Hash(id.hash))?;
+        let Some(record) = record else { return Ok(None) };
         let block = Block::decode(record.header, record.body)
             .map_err(|error| record_error("block", record.id.hash, error))?;
         Ok(Some(block))

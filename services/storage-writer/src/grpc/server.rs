@@ -486,7 +486,15 @@ impl generated::StorageWriter for Service {
         &self,
         request: Request<v1::GetBlockRequest>,
     ) -> Answer<v1::GetBlockResponse> {
-        let call = |api: &dyn StorageApi, wire| Ok(api.block(BlockRef::try_from(wire)?)?.into());
+        let call = |api: &dyn StorageApi, wire: v1::GetBlockRequest| {
+            let without_receipts = wire.without_receipts;
+            let block = BlockRef::try_from(wire)?;
+            let record = match without_receipts {
+                true => api.block_without_receipts(block),
+                false => api.block(block),
+            };
+            Ok(record?.into())
+        };
         self.answer(Lane::Short, request, call).await
     }
 

@@ -13,11 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 use tandem_primitives::{
-    AccountUpdate, B256, BlockId, NodeChange, ShardSet, StateDiff, TrieDiff, U256, WalkTarget,
+    AccountUpdate, B256, BlockId, Bytes, NodeChange, ShardSet, StateDiff, TrieDiff, U256,
+    WalkTarget,
 };
 use tandem_proto::storage::{
-    BaseReads, Block, BlockRef, Epoch, Error, Forkchoice, HistoryReads, ReadState, StateValues,
-    StorageApi, TransactionPlace,
+    BaseReads, Block, BlockRecord, BlockRef, Epoch, Error, Forkchoice, HistoryReads, ReadState,
+    StateValues, StorageApi, TransactionPlace,
 };
 use tandem_storage_writer::{Config, Deps, StorageWriter, verify};
 
@@ -452,6 +453,8 @@ impl<F: Front> Model<F> {
             assert_eq!(got, *id);
             let record = api.block(BlockRef::Hash(id.hash)).unwrap().unwrap();
             assert_eq!(record.id, *id);
+            let without = api.block_without_receipts(BlockRef::Hash(id.hash)).unwrap();
+            assert_eq!(without, Some(BlockRecord { receipts: Bytes::new(), ..record.clone() }));
             let Some((block, _)) = self.blocks.get(&id.hash) else { continue };
             assert_eq!(record.body, block.body);
             for (index, hash) in (0..).zip(block.transaction_hashes.iter()) {
