@@ -450,7 +450,8 @@ impl StateRanges for Client {
 impl BlockWrites for Client {
     fn commit(&self, epoch: Epoch, block: Block) -> Result<()> {
         let send = unary!(commit, v1::CommitRequest);
-        self.call(self.write("commit"), (epoch, block), send).map(|_| ())
+        let committed = self.call_directly(self.write("commit"), "Commit", (epoch, block), send);
+        committed.map(|v1::CommitResponse {}| ())
     }
 
     fn prove(&self, epoch: Epoch, block: B256) -> Result<()> {
@@ -470,7 +471,9 @@ impl BlockWrites for Client {
 
     fn canonicalize(&self, epoch: Epoch, forkchoice: Forkchoice) -> Result<BlockNumber> {
         let send = unary!(canonicalize, v1::CanonicalizeRequest);
-        let answer = self.call(self.write("canonicalize"), (epoch, forkchoice), send)?;
+        let request = (epoch, forkchoice);
+        let answer: v1::CanonicalizeResponse =
+            self.call_directly(self.write("canonicalize"), "Canonicalize", request, send)?;
         Ok(answer.goal.unwrap_or(forkchoice.head.number))
     }
 

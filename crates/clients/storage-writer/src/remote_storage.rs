@@ -86,6 +86,7 @@ impl RemoteStorage {
         let context = if traced { traceparent(&Span::current()) } else { None };
         // A vector has room for everything.
         let write = |buffer: &mut Vec<u8>| {
+            buffer.reserve(request.encoded_len());
             let _ = request.encode(buffer);
         };
         let answer = self.connection.direct().call(method, context.as_deref(), timeout, write)?;

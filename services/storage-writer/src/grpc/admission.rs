@@ -2,8 +2,9 @@
 
 use crate::lead::LeadLease;
 use std::sync::Arc;
-use tandem_proto::storage::{Result, Standing};
+use tandem_proto::storage::{Error, Result, Standing};
 use tokio::sync::watch;
+use tonic::Status;
 
 /// Right of a server's storage-writer to lead.
 #[derive(Clone, Default)]
@@ -12,31 +13,48 @@ pub struct Admission {
     pub standing: Option<watch::Receiver<Standing>>,
     /// Lease without which nothing is written, `None` if there is none.
     pub lease: Option<Arc<LeadLease>>,
+    /// Whether nobody who calls may write: the executor is in the server's own process.
+    pub is_read_only: bool,
 }
 
 impl Admission {
     /// Refuses followers where another storage-writer leads.
     ///
     /// # Errors
-    /// [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
+    /// [`Error::Unavailable`].
     pub fn admit_reader(&self) -> Result<()> {
         self.standing.as_ref().map_or(Ok(()), |standing| standing.borrow().admit())
     }
 
-    /// Refuses writes and grants where another storage-writer leads, or may lead.
+    /// Refuses writes and grants where nobody who calls may write, or another storage-writer leads or may
+    /// lead.
     ///
     /// # Errors
-    /// [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
+    /// [`Error::Refused`], [`Error::Unavailable`].
     pub fn admit_writer(&self) -> Result<()> {
+        if self.is_read_only {
+            return Err(Error::Refused("the executor of this process alone writes".to_owned()));
+        }
         self.admit_reader()?;
         self.confirm()
     }
 
-    /// Refuses the answer to a write if the lease ended before the answer: another storage-writer may lead
-    /// now.
+    /// Makes an admitted write, which may have waited for its turn. Refuses the answer if the lease ended
+    /// before it: another storage-writer may lead now.
     ///
     /// # Errors
-    /// [`Error::Unavailable`](tandem_proto::storage::Error::Unavailable).
+    /// [`Error::Unavailable`], and the errors of the write.
+    pub fn write<T>(&self, write: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
+        self.confirm()?;
+        let answer = write()?;
+        self.confirm()?;
+        Ok(answer)
+    }
+
+    /// Refuses what needs the lease without it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
     pub fn confirm(&self) -> Result<()> {
         self.lease.as_ref().map_or(Ok(()), |lease| lease.admit())
     }

@@ -128,6 +128,11 @@ impl CallScheduler {
         self.writer.store(caller.connection().unwrap_or(NOBODY), Relaxed);
     }
 
+    /// Returns the service behind the calls, while it is there.
+    pub fn api(&self) -> Option<Arc<dyn StorageApi>> {
+        self.api.upgrade()
+    }
+
     /// Makes a call on a thread, when it is its turn. A call whose caller has gone before that is
     /// not made. The place in the lane is free again when the call has returned.
     pub async fn run<R, A>(
@@ -141,7 +146,7 @@ impl CallScheduler {
         A: Send + 'static,
     {
         let place = self.place(lane, &caller(&request)).await?;
-        let api = self.api.upgrade().ok_or_else(stopping)?;
+        let api = self.api().ok_or_else(stopping)?;
         let span =
             remote_span(request.metadata(), || info_span!("storage_call", otel.kind = "server"));
         let run = move || {
@@ -151,19 +156,26 @@ impl CallScheduler {
         spawn_blocking(run).await.unwrap_or_else(|_| Err(failed()))
     }
 
+    /// Returns a place if one is free at once. It overtakes no waiting call, because these get a free
+    /// place first.
+    pub fn free_place(&self, lane: Lane, caller: &Caller) -> Option<Place> {
+        let lane = self.lane(lane, caller);
+        let permit = self.lanes[lane as usize].clone().try_acquire_owned().ok()?;
+        Some(Place { _permit: permit, _counted: Counted::new(lane) })
+    }
+
     /// Waits for a place. The log reports callers that wait for long.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the server stops.
     pub async fn place(&self, lane: Lane, caller: &Caller) -> Result<Place, Status> {
+        // The usual case, without a timer.
+        if let Some(place) = self.free_place(lane, caller) {
+            return Ok(place);
+        }
         let lane = self.lane(lane, caller);
         let counted = Counted::new(lane);
         let semaphore = &self.lanes[lane as usize];
-        // The usual case, without a timer. It overtakes no waiting call, because these get a free
-        // place first.
-        if let Ok(permit) = semaphore.clone().try_acquire_owned() {
-            return Ok(Place { _permit: permit, _counted: counted });
-        }
         let mut turn = pin!(semaphore.clone().acquire_owned());
         let permit = match timeout(WAIT_TOLD, &mut turn).await {
             Ok(permit) => permit,

@@ -24,8 +24,8 @@ use tandem_proto::{
     limits::STORAGE_MESSAGE_BYTES_MAX,
     snap::StateRequest,
     storage::{
-        self, Block, BlockRecord, BlockRef, DatabaseCheckpoints, Epoch, Forkchoice, KeptBlock,
-        Leadership, PendingBlock, StateDownloads, StorageApi, Term,
+        self, Block, BlockRecord, BlockRef, DatabaseCheckpoints, Epoch, KeptBlock, Leadership,
+        PendingBlock, StateDownloads, StorageApi, Term,
     },
     wire::{
         DESCRIPTORS,
@@ -55,8 +55,7 @@ pub struct Server {
     checkpoints: Option<Arc<dyn DatabaseCheckpoints>>,
     leadership: Option<Arc<dyn Leadership>>,
     lead_lease: Option<Arc<LeadLease>>,
-    /// Whether callers may get the right to write.
-    writes: bool,
+    is_read_only: bool,
     identity: Identity,
     unread_max: Duration,
 }
@@ -73,7 +72,7 @@ impl Server {
             checkpoints: None,
             leadership: None,
             lead_lease: None,
-            writes: true,
+            is_read_only: false,
             identity,
             unread_max: UNREAD_MAX,
         }
@@ -120,7 +119,7 @@ impl Server {
     /// Refuses all writes and grants: the executor is in the server's own process.
     #[must_use]
     pub fn without_writes(self) -> Self {
-        Self { writes: false, ..self }
+        Self { is_read_only: true, ..self }
     }
 
     /// Sets the identity of the server. If it is proven, callers must prove theirs.
@@ -146,16 +145,17 @@ impl Server {
         let admission = Admission {
             standing: self.leadership.as_ref().map(|leadership| leadership.standing()),
             lease: self.lead_lease.clone(),
+            is_read_only: self.is_read_only,
         };
+        let lanes = Arc::new(CallScheduler::new(&self.api, self.unread_max));
         let service = StorageWriterServer::new(Service {
-            lanes: Arc::new(CallScheduler::new(&self.api, self.unread_max)),
+            lanes: lanes.clone(),
             lease: Arc::new(lease),
             feed,
             downloads: self.downloads.as_ref().map(Arc::downgrade),
             checkpoints: self.checkpoints.as_ref().map(Arc::downgrade),
             leadership: self.leadership.as_ref().map(Arc::downgrade),
             admission: admission.clone(),
-            writes: self.writes,
             readers: Arc::new(Semaphore::new(readers_max)),
         })
         .max_decoding_message_size(STORAGE_MESSAGE_BYTES_MAX)
@@ -166,7 +166,7 @@ impl Server {
             limits: LIMITS,
             identity: self.identity,
             access: permits,
-            direct: Some(direct::calls(&self.api)),
+            direct: Some(direct::calls(lanes, admission.clone())),
             ready: ready(()),
             ended: CancellationToken::new(),
         };
@@ -197,8 +197,6 @@ struct Service {
     /// Calls about who leads, `None` if the server always serves.
     leadership: Option<Weak<dyn Leadership>>,
     admission: Admission,
-    /// Whether callers may get the right to write.
-    writes: bool,
     /// Places of the feed's readers.
     readers: Arc<Semaphore>,
 }
@@ -212,23 +210,12 @@ impl Service {
         request: Request<R>,
         call: impl FnOnce(&dyn StorageApi, R) -> Result<A, Status> + Send + 'static,
     ) -> Answer<A> {
-        if !self.writes && matches!(lane, Lane::Write | Lane::Grant) {
-            let text = "the executor of this process alone writes".to_owned();
-            return Err(storage::Error::Refused(text).into());
-        }
         if !matches!(lane, Lane::Write | Lane::Grant) {
             return Ok(Response::new(self.lanes.run(lane, request, call).await?));
         }
         self.admission.admit_writer()?;
         let admission = self.admission.clone();
-        let call = move |api: &dyn StorageApi, wire| {
-            // The call may have waited in its lane.
-            admission.confirm()?;
-            let answer = call(api, wire)?;
-            // The lease may have ended during the write, and another storage-writer may lead.
-            admission.confirm()?;
-            Ok(answer)
-        };
+        let call = move |api: &dyn StorageApi, wire| admission.write(|| call(api, wire));
         Ok(Response::new(self.lanes.run(lane, request, call).await?))
     }
 
@@ -415,12 +402,7 @@ impl generated::StorageWriter for Service {
     }
 
     async fn commit(&self, request: Request<v1::CommitRequest>) -> Answer<v1::CommitResponse> {
-        let call = |api: &dyn StorageApi, wire| {
-            let (epoch, block) = <(Epoch, Block)>::try_from(wire)?;
-            api.commit(epoch, block)?;
-            Ok(v1::CommitResponse {})
-        };
-        self.answer(Lane::Write, request, call).await
+        self.answer(Lane::Write, request, direct::commit).await
     }
 
     async fn discard(&self, request: Request<v1::DiscardRequest>) -> Answer<v1::DiscardResponse> {
@@ -466,11 +448,7 @@ impl generated::StorageWriter for Service {
         &self,
         request: Request<v1::CanonicalizeRequest>,
     ) -> Answer<v1::CanonicalizeResponse> {
-        let call = |api: &dyn StorageApi, wire| {
-            let (epoch, forkchoice) = <(Epoch, Forkchoice)>::try_from(wire)?;
-            Ok(v1::CanonicalizeResponse { goal: Some(api.canonicalize(epoch, forkchoice)?) })
-        };
-        self.answer(Lane::Write, request, call).await
+        self.answer(Lane::Write, request, direct::canonicalize).await
     }
 
     async fn rewind(&self, request: Request<v1::RewindRequest>) -> Answer<v1::RewindResponse> {

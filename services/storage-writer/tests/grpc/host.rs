@@ -9,7 +9,7 @@ use tandem_proto::{
     limits::STORAGE_MESSAGE_BYTES_MAX, storage::StorageApi,
     wire::storage_writer::v1::storage_writer_client::StorageWriterClient,
 };
-use tandem_rpc::{ConnectionConfig, Identity};
+use tandem_rpc::{ConnectionConfig, Identity, Listener};
 use tandem_storage_writer::{StorageWriter, grpc::Server};
 use tandem_storage_writer_client::{Client, ClientConfig};
 use tokio::{net::TcpListener, runtime::Runtime, task::JoinHandle};
@@ -21,6 +21,8 @@ pub struct Host {
     pub address: SocketAddr,
     identity: Identity,
     unread_max: Duration,
+    /// Whether it listens on a Unix socket, too.
+    has_socket: bool,
     running: Option<(CancellationToken, JoinHandle<std::io::Result<()>>)>,
 }
 
@@ -31,6 +33,14 @@ impl Host {
 
     pub fn start_as(api: Arc<dyn StorageApi>, identity: Identity) -> Self {
         Self::start_with(api, identity, Duration::from_secs(60))
+    }
+
+    /// Starts a server with a Unix socket, over which clients with a certificate call directly.
+    pub fn start_with_socket(server: Server, identity: Identity) -> Self {
+        let mut host = Self::new(identity, Duration::from_secs(60));
+        host.has_socket = true;
+        host.serve(server);
+        host
     }
 
     /// Starts a server that takes downloaded states.
@@ -47,11 +57,15 @@ impl Host {
     }
 
     fn start_with(api: Arc<dyn StorageApi>, identity: Identity, unread_max: Duration) -> Self {
-        let runtime = Runtime::new().unwrap();
-        let address = "127.0.0.1:0".parse().unwrap();
-        let mut host = Self { runtime, address, identity, unread_max, running: None };
+        let mut host = Self::new(identity, unread_max);
         host.start_again(api);
         host
+    }
+
+    fn new(identity: Identity, unread_max: Duration) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let address = "127.0.0.1:0".parse().unwrap();
+        Self { runtime, address, identity, unread_max, has_socket: false, running: None }
     }
 
     pub fn start_again(&mut self, api: Arc<dyn StorageApi>) {
@@ -59,7 +73,10 @@ impl Host {
     }
 
     fn serve(&mut self, server: Server) {
-        let listener = self.runtime.block_on(TcpListener::bind(self.address)).unwrap();
+        let listener: Listener = match self.has_socket {
+            true => self.runtime.block_on(Listener::bind(self.address)).unwrap(),
+            false => self.runtime.block_on(TcpListener::bind(self.address)).unwrap().into(),
+        };
         self.address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let server = server.offered_as(self.identity.clone()).unread_at_most(self.unread_max);

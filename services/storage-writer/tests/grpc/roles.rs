@@ -4,16 +4,25 @@ use crate::{
     host::{Host, patient, wait_until},
     scripted::{Scripted, block},
 };
-use std::{fs, sync::Arc, time::SystemTime};
+use std::{
+    fs,
+    sync::Arc,
+    thread,
+    time::{Duration, SystemTime},
+};
 use tandem_primitives::{B256, ShardSet};
 use tandem_proto::{
     access::{EXECUTOR, MULTIPROOF_WORKER, STORAGE_WRITER},
-    storage::{BaseReads, BlockWrites, Epoch, Error, Forkchoice, Result, TrieStorage, WriteLease},
+    storage::{
+        BaseReads, BlockWrites, Epoch, Error, Forkchoice, ReadState, Result, TrieStorage,
+        WriteLease,
+    },
 };
 use tandem_rpc::{
     Identity, TlsConfig,
     certificates::{Authority, Pem},
 };
+use tandem_storage_writer::grpc::Server;
 use tandem_storage_writer_client::{Client, ClientConfig};
 
 /// Certificate authority of a test.
@@ -106,4 +115,57 @@ fn an_executor_of_another_authority_has_no_connection() {
     assert_eq!(stranger.checkpoint().map(|_| ()), refused);
     assert!(client(&host, house.identity(EXECUTOR)).checkpoint().is_ok());
     assert_eq!(storage.count("checkpoint"), 1);
+}
+
+/// Waits until a client calls directly: a direct call that fails is made once more, for the error.
+fn wait_for_direct_calls(storage: &Scripted, client: &Client) {
+    *storage.error.lock().unwrap() = Some(Error::Refused("no".to_owned()));
+    wait_until(|| {
+        let before = storage.count("read_state");
+        assert!(client.read_state(&ReadState::default()).is_err());
+        storage.count("read_state") == before + 2
+    });
+    *storage.error.lock().unwrap() = None;
+}
+
+#[test]
+fn a_direct_write_runs_beside_no_other_write() {
+    let house = House::new();
+    let storage = Arc::new(Scripted::default());
+    let server = Server::new(storage.clone());
+    let host = Host::start_with_socket(server, house.identity(STORAGE_WRITER));
+    let executor = client(&host, house.identity(EXECUTOR));
+    let epoch = executor.acquire_epoch("executor").unwrap();
+    wait_for_direct_calls(&storage, &executor);
+
+    storage.hold(Some("commit"));
+    thread::scope(|scope| {
+        let commit = scope.spawn(|| executor.commit(epoch, block(9)));
+        wait_until(|| storage.count("commit") == 1);
+        let canonicalize = scope.spawn(|| executor.canonicalize(epoch, Forkchoice::default()));
+        thread::sleep(Duration::from_millis(300));
+        let overtook = storage.count("canonicalize");
+        storage.hold(None);
+        assert_eq!(overtook, 0, "writes ran at the same time");
+        assert_eq!(commit.join().unwrap(), Ok(()));
+        assert!(canonicalize.join().unwrap().is_ok());
+    });
+    assert_eq!((storage.count("commit"), storage.count("canonicalize")), (1, 1));
+}
+
+#[test]
+fn a_server_without_writes_refuses_direct_ones_too() {
+    let house = House::new();
+    let storage = Arc::new(Scripted::default());
+    let server = Server::new(storage.clone()).without_writes();
+    let host = Host::start_with_socket(server, house.identity(STORAGE_WRITER));
+    let executor = client(&host, house.identity(EXECUTOR));
+    wait_for_direct_calls(&storage, &executor);
+
+    // The storage grants what its server refuses.
+    let epoch = storage.acquire_epoch("executor").unwrap();
+    let refused = Error::Refused("the executor of this process alone writes".to_owned());
+    assert_eq!(executor.commit(epoch, block(9)), Err(refused.clone()));
+    assert_eq!(executor.canonicalize(epoch, Forkchoice::default()), Err(refused));
+    assert_eq!((storage.count("commit"), storage.count("canonicalize")), (0, 0));
 }

@@ -2,6 +2,7 @@
 
 use super::{ANSWER_HEAD, MESSAGE_BYTES_MAX, REQUEST_HEAD, UNREAD_MAX, length, recycle};
 use crate::{guard::Access, socket::Caller, stream::ByteStream};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rustls::{ServerConnection, StreamOwned};
 use std::{
@@ -29,8 +30,8 @@ pub struct DirectCall<'a> {
     pub method: &'a str,
     /// Trace context of the caller's span, if it has one.
     pub context: Option<&'a str>,
-    /// Encoded request.
-    pub request: &'a [u8],
+    /// Encoded request. What is decoded from it shares its memory.
+    pub request: Bytes,
 }
 
 /// Function that answers direct calls: appends the encoded answer to the buffer. Returns `false` for a
@@ -110,7 +111,7 @@ impl DirectServer {
         mut stream: StreamOwned<ServerConnection, UnixStream>,
         caller: &Caller,
     ) -> io::Result<io::Error> {
-        let (mut request, mut answer) = (Vec::new(), Vec::new());
+        let (mut names, mut answer) = (Vec::new(), Vec::new());
         loop {
             let mut head = [0; REQUEST_HEAD];
             stream.read_exact(&mut head)?;
@@ -120,14 +121,15 @@ impl DirectServer {
             if message > MESSAGE_BYTES_MAX {
                 return Ok(io::Error::other(format!("a request of {message} bytes")));
             }
-            request.resize(method + context + message, 0);
+            names.resize(method + context, 0);
+            stream.read_exact(&mut names)?;
+            let mut request = vec![0; message];
             stream.read_exact(&mut request)?;
-            let (method, rest) = request.split_at(method);
-            let (context, request_bytes) = rest.split_at(context);
+            let (method, context) = names.split_at(method);
             let text = |bytes| str::from_utf8(bytes).map_err(io::Error::other);
             let (method, context) = (text(method)?, text(context)?);
             let context = (!context.is_empty()).then_some(context);
-            let call = DirectCall { caller, method, context, request: request_bytes };
+            let call = DirectCall { caller, method, context, request: request.into() };
             answer.resize(ANSWER_HEAD, 0);
             let may_call = caller.may_call(self.access, self.service, method);
             let is_answered = may_call && (self.calls)(&call, &mut answer);
@@ -142,7 +144,6 @@ impl DirectServer {
                 }
             }
             stream.write_all(&answer)?;
-            recycle(&mut request);
             recycle(&mut answer);
         }
     }

@@ -76,7 +76,7 @@ fn echo_directly(call: &DirectCall<'_>, answer: &mut Vec<u8>) -> bool {
         thread::sleep(2 * PATIENCE);
     }
     answer.extend_from_slice(call.context.unwrap_or_default().as_bytes());
-    answer.extend_from_slice(call.request);
+    answer.extend_from_slice(&call.request);
     call.request != UNANSWERED
 }
 
