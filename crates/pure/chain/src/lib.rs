@@ -72,8 +72,8 @@ pub use premerge::{
     Ancestor, OMMER_GENERATIONS, PreMergeRule, check_terminal, next_difficulty, validate_ommers,
 };
 pub use receipt::{
-    EncodedReceipts, Receipt, ReceiptBuilder, ReceiptsTrie, decode_network_receipts,
-    decode_receipts, encode_receipts, network_receipts, receipts_root, trie_receipts,
+    Receipt, ReceiptBuilder, ReceiptsTrie, decode_network_receipts, decode_receipts,
+    encode_receipts, network_receipts, receipts_root, trie_receipts,
 };
 pub use spec::{
     BlockRules, ChainSpec, DaoFork, ForkPoints, GenesisError, UnsupportedFork, is_merged,

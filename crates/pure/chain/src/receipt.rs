@@ -10,7 +10,7 @@ use alloy_evm::{
     eth::receipt_builder::{self, ReceiptBuilderCtx},
 };
 use alloy_primitives::{B256, Bloom, Bytes, Log};
-use alloy_rlp::{Decodable, Encodable, RlpDecodable, RlpEncodable};
+use alloy_rlp::{BufMut, Decodable, Encodable, RlpDecodable, RlpEncodable};
 use rayon::prelude::*;
 use tandem_trie::{ListTrie, list_root};
 
@@ -65,21 +65,49 @@ impl TxReceipt for Receipt {
 impl Receipt {
     /// Returns the receipt as the receipts trie holds it: its EIP-2718 bytes.
     pub fn encode_with_bloom(&self, bloom: &Bloom) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode_for_trie(bloom, &self.logs, &mut out);
+        out
+    }
+
+    fn encode_for_trie(&self, bloom: &Bloom, logs: &dyn Encodable, out: &mut Vec<u8>) {
         let status: &dyn Encodable = match &self.post_state {
             Some(root) => root,
             None => &self.success,
         };
-        let fields: [&dyn Encodable; 4] = [status, &self.cumulative_gas_used, bloom, &self.logs];
-        let payload_length = fields.iter().map(|field| field.length()).sum();
-        let header = alloy_rlp::Header { list: true, payload_length };
-        let mut out = Vec::with_capacity(1 + header.length_with_payload());
         if self.tx_type != TxType::Legacy {
             out.push(self.tx_type as u8);
         }
-        header.encode(&mut out);
-        fields.iter().for_each(|field| field.encode(&mut out));
-        out
+        encode_fields(&[status, &self.cumulative_gas_used, bloom, logs], out);
     }
+
+    /// Encodes the receipt as [`Encodable`] does, with logs that are encoded already.
+    fn encode_for_database(&self, logs: &EncodedLogs<'_>, out: &mut Vec<u8>) {
+        let Self { tx_type, success, cumulative_gas_used, post_state, .. } = self;
+        match post_state {
+            Some(root) => encode_fields(&[tx_type, success, cumulative_gas_used, logs, root], out),
+            None => encode_fields(&[tx_type, success, cumulative_gas_used, logs], out),
+        }
+    }
+}
+
+/// RLP of logs.
+struct EncodedLogs<'a>(&'a [u8]);
+
+impl Encodable for EncodedLogs<'_> {
+    fn length(&self) -> usize {
+        self.0.len()
+    }
+
+    fn encode(&self, out: &mut dyn BufMut) {
+        out.put_slice(self.0);
+    }
+}
+
+fn encode_fields(fields: &[&dyn Encodable], out: &mut Vec<u8>) {
+    let payload_length = fields.iter().map(|field| field.length()).sum();
+    alloy_rlp::Header { list: true, payload_length }.encode(out);
+    fields.iter().for_each(|field| field.encode(out));
 }
 
 /// Builder of [`Receipt`]s for alloy-evm's block executor. Unlike alloy's own builder, it leaves
@@ -120,13 +148,19 @@ pub fn receipts_root(receipts: &[Receipt]) -> (B256, Bloom) {
     (list_root(&encoded), bloom)
 }
 
-/// Incremental [`receipts_root`] of receipts that arrive one after another. Most of the work is
-/// done as they arrive, on one thread.
+/// Incremental [`receipts_root`] and [`encode_receipts`] of receipts that arrive one after another. Most
+/// of the work is done as they arrive, on one thread.
 #[derive(Debug, Default)]
 pub struct ReceiptsTrie {
     list: ListTrie,
     blooms: Blooms,
     bloom: Bloom,
+    /// RLP of the newest receipt's logs, which trie and database have alike.
+    logs: Vec<u8>,
+    /// Newest receipt, as the trie has it.
+    item: Vec<u8>,
+    /// Room for the header of a list, then the receipts, as the database has them. Empty without receipts.
+    stored: Vec<u8>,
 }
 
 impl ReceiptsTrie {
@@ -144,12 +178,28 @@ impl ReceiptsTrie {
     pub fn push(&mut self, receipt: &Receipt) {
         let bloom = self.blooms.of(&receipt.logs);
         self.bloom |= bloom;
-        self.list.push(&receipt.encode_with_bloom(&bloom));
+        self.logs.clear();
+        receipt.logs.encode(&mut self.logs);
+        let logs = EncodedLogs(&self.logs);
+        self.item.clear();
+        receipt.encode_for_trie(&bloom, &logs, &mut self.item);
+        self.list.push(&self.item);
+        if self.stored.is_empty() {
+            self.stored.resize(LIST_HEADER_MAX, 0);
+        }
+        receipt.encode_for_database(&logs, &mut self.stored);
     }
 
-    /// Returns the root of the receipts, and the bloom filter over all their logs.
-    pub fn finish(self) -> (B256, Bloom) {
-        (self.list.root(), self.bloom)
+    /// Returns the root of the receipts, the bloom filter over all their logs, and the bytes of
+    /// [`encode_receipts`].
+    pub fn finish(mut self) -> (B256, Bloom, Bytes) {
+        let payload_length = self.stored.len().saturating_sub(LIST_HEADER_MAX);
+        let mut header = Vec::with_capacity(LIST_HEADER_MAX);
+        alloy_rlp::Header { list: true, payload_length }.encode(&mut header);
+        let start = LIST_HEADER_MAX - header.len();
+        self.stored.resize(self.stored.len().max(LIST_HEADER_MAX), 0);
+        self.stored[start..LIST_HEADER_MAX].copy_from_slice(&header);
+        (self.list.root(), self.bloom, Bytes::from(self.stored).slice(start..))
     }
 }
 
@@ -164,48 +214,6 @@ pub fn encode_receipts(receipts: &[Receipt]) -> Bytes {
 
 /// Largest header of an RLP list.
 const LIST_HEADER_MAX: usize = 9;
-
-/// Incremental [`encode_receipts`] of receipts that arrive one after another.
-#[derive(Debug, Default)]
-pub struct EncodedReceipts {
-    /// Room for the header of the list, then the receipts. Empty without receipts.
-    bytes: Vec<u8>,
-    count: usize,
-}
-
-impl EncodedReceipts {
-    /// Returns the number of receipts so far.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Returns whether there is no receipt yet.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Adds the receipt of the next transaction.
-    pub fn push(&mut self, receipt: &Receipt) {
-        if self.bytes.is_empty() {
-            self.bytes.resize(LIST_HEADER_MAX, 0);
-        }
-        receipt.encode(&mut self.bytes);
-        self.count += 1;
-    }
-
-    /// Returns the encoded list.
-    pub fn finish(mut self) -> Bytes {
-        let payload_length = self.bytes.len().saturating_sub(LIST_HEADER_MAX);
-        let mut header = Vec::with_capacity(LIST_HEADER_MAX);
-        alloy_rlp::Header { list: true, payload_length }.encode(&mut header);
-        if payload_length == 0 {
-            return header.into();
-        }
-        let start = LIST_HEADER_MAX - header.len();
-        self.bytes[start..LIST_HEADER_MAX].copy_from_slice(&header);
-        Bytes::from(self.bytes).slice(start..)
-    }
-}
 
 /// Returns the receipts of a block as the protocol eth/69 has them (EIP-7642), from the bytes of
 /// [`encode_receipts`]: a list of `[type, status or state root, cumulative gas, logs]`. The bytes

@@ -18,6 +18,9 @@ const ONE_BYTE: usize = 0x80;
 /// Maximum number of bytes of items that are hashed together. They stay in the cache until then.
 const BATCH_BYTES: usize = 128 << 10;
 
+/// Number of leaves that a list which still grows hashes together: twice as many as there are lanes.
+const BATCH_LEAVES: usize = 16;
+
 /// Returns the root of the trie that holds each item of a list under the RLP of its index. Items
 /// must not be empty: the transactions and receipts of a block, as in EIP-2718. The leaves are
 /// hashed in batches.
@@ -29,60 +32,67 @@ pub fn list_root<V: AsRef<[u8]>>(list: &[V]) -> B256 {
     }
     let low = list.len().min(ONE_BYTE);
     let mut sorted = (1..low).chain([0]).chain(low..list.len()).peekable();
-    let (mut spine, mut batch) = (Spine::default(), Batch::default());
-    let mut above = 0;
+    let mut leaves = Leaves::default();
     while let Some(index) = sorted.next() {
         let key = Key::of(index);
         let next = sorted.peek().map(|next| Key::of(*next));
         let below = next.map_or(0, |next| shared_nibbles(key.bytes(), next.bytes()));
-        // The leaf hangs in the branch where its key diverges from its nearer neighbour's key.
-        let (depth, item) = (above.max(below) + 1, list[index].as_ref());
-        above = below;
-        if batch.rlp.len() + item.len() > BATCH_BYTES {
-            batch.settle(&mut spine);
-        }
-        if item.len() <= BATCH_BYTES {
-            batch.push(key, below, depth, item);
-        } else {
-            push_leaf(key.bytes(), depth, item, &mut batch.rlp);
-            spine.settle(key, below, Reference::to(&batch.rlp));
-            batch.rlp.clear();
-        }
+        leaves.push(key, below, list[index].as_ref());
     }
-    batch.settle(&mut spine);
-    spine.root()
+    leaves.root()
 }
 
-/// Leaves that are hashed together.
-#[derive(Default)]
-struct Batch {
-    /// Key of each leaf, and the number of nibbles that it shares with the next one.
+/// Leaves of which some are hashed together, and the branches above them.
+#[derive(Debug, Default)]
+struct Leaves {
+    spine: Spine,
+    /// Number of nibbles that the newest leaf shares with the one that is not there yet.
+    above: usize,
+    /// Key of each leaf of the batch, and the number of nibbles that it shares with the next one.
     keys: Vec<(Key, usize)>,
     rlp: Vec<u8>,
     ends: Vec<u32>,
     hashes: Vec<B256>,
 }
 
-impl Batch {
-    fn push(&mut self, key: Key, below: usize, depth: usize, item: &[u8]) {
-        self.keys.push((key, below));
+impl Leaves {
+    /// Adds a leaf whose key is above that of the last one, and shares `below` nibbles with the next one.
+    fn push(&mut self, key: Key, below: usize, item: &[u8]) {
+        // The leaf hangs in the branch where its key diverges from its nearer neighbour's key.
+        let depth = self.above.max(below) + 1;
+        self.above = below;
+        if self.rlp.len() + item.len() > BATCH_BYTES {
+            self.settle();
+        }
         push_leaf(key.bytes(), depth, item, &mut self.rlp);
+        if item.len() > BATCH_BYTES {
+            self.spine.settle(key, below, Reference::to(&self.rlp));
+            self.rlp.clear();
+            return;
+        }
+        self.keys.push((key, below));
         // The length is little more than `BATCH_BYTES`.
         self.ends.push(self.rlp.len() as u32);
     }
 
-    fn settle(&mut self, spine: &mut Spine) {
+    fn settle(&mut self) {
         hash_batch(&self.rlp, &self.ends, &mut self.hashes);
         let mut start = 0;
         for ((key, below), (end, hash)) in
             self.keys.drain(..).zip(self.ends.iter().zip(&self.hashes))
         {
             let end = *end as usize;
-            spine.settle(key, below, Reference::hashed(&self.rlp[start..end], hash));
+            self.spine.settle(key, below, Reference::hashed(&self.rlp[start..end], hash));
             start = end;
         }
         self.rlp.clear();
         self.ends.clear();
+    }
+
+    /// Returns the root after the last of at least two leaves.
+    fn root(mut self) -> B256 {
+        self.settle();
+        self.spine.root()
     }
 }
 
@@ -95,8 +105,7 @@ pub struct ListTrie {
     /// Key of the newest leaf, whose place depends on the next leaf.
     key: Option<Key>,
     value: Vec<u8>,
-    rlp: Vec<u8>,
-    spine: Spine,
+    leaves: Leaves,
 }
 
 impl ListTrie {
@@ -135,13 +144,13 @@ impl ListTrie {
         let Some(key) = self.key else {
             return EMPTY_TRIE_ROOT;
         };
-        if self.spine.open.is_empty() {
-            self.rlp.clear();
-            push_leaf(key.bytes(), 0, &self.value, &mut self.rlp);
-            return keccak256(&self.rlp);
+        if self.len == 1 {
+            let mut rlp = Vec::new();
+            push_leaf(key.bytes(), 0, &self.value, &mut rlp);
+            return keccak256(&rlp);
         }
-        self.settle(key, 0);
-        self.spine.root()
+        self.leaves.push(key, 0, &self.value);
+        self.leaves.root()
     }
 
     fn place_first(&mut self) {
@@ -154,17 +163,15 @@ impl ListTrie {
     fn place(&mut self, index: usize, item: &[u8]) {
         let key = Key::of(index);
         if let Some(last) = self.key {
-            self.settle(last, shared_nibbles(last.bytes(), key.bytes()));
+            let below = shared_nibbles(last.bytes(), key.bytes());
+            self.leaves.push(last, below, &self.value);
+            if self.leaves.keys.len() == BATCH_LEAVES {
+                self.leaves.settle();
+            }
         }
         self.key = Some(key);
         self.value.clear();
         self.value.extend_from_slice(item);
-    }
-
-    fn settle(&mut self, key: Key, below: usize) {
-        self.rlp.clear();
-        push_leaf(key.bytes(), self.spine.lowest().max(below) + 1, &self.value, &mut self.rlp);
-        self.spine.settle(key, below, Reference::to(&self.rlp));
     }
 }
 
@@ -182,11 +189,6 @@ struct OpenBranch {
 }
 
 impl Spine {
-    /// Returns the depth of the lowest branch, 0 without any.
-    fn lowest(&self) -> usize {
-        self.open.last().map_or(0, |branch| branch.depth)
-    }
-
     /// Attaches a leaf to its branch, and all branches deeper than `below` to those above them. The
     /// next key shares `below` nibbles with this one and leaves the path there.
     fn settle(&mut self, key: Key, below: usize, leaf: Reference) {
@@ -304,7 +306,8 @@ mod tests {
         let large = |n: usize| vec![n as u8 + 1; [10, BATCH_BYTES, BATCH_BYTES + 1, 400][n % 4]];
         for len in [1, 2, 3, 9, 130] {
             let list: Vec<_> = (0..len).map(large).collect();
-            assert_eq!(list_root(&list), ordered_trie_root_encoded(&list), "{len} items");
+            let root = list_root(&list);
+            assert_eq!((root, root), (ordered_trie_root_encoded(&list), grown_root(&list)));
         }
     }
 

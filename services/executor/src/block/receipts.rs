@@ -4,7 +4,7 @@ use alloy_primitives::{Bloom, Bytes};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::{cell::Cell, io, mem, thread::JoinHandle};
 use tandem_actor::{Queued, ThreadSender, spawn, thread_queue};
-use tandem_chain::{EncodedReceipts, Receipt, ReceiptsTrie, receipts_root};
+use tandem_chain::{Receipt, ReceiptsTrie, receipts_root};
 use tandem_primitives::B256;
 use tokio_util::sync::CancellationToken;
 
@@ -20,19 +20,12 @@ const PORTIONS_MAX: usize = 16;
 pub enum ReceiptsRooter {
     /// Computes everything at the end.
     AtEnd,
-    /// Adds each receipt as it comes, and encodes it as the database stores it.
-    Incremental(Box<Incremental>),
+    /// Adds each receipt as it comes.
+    Incremental(Box<ReceiptsTrie>),
     /// Computes on the receipts thread.
     Background(Job),
     /// Computes nothing: root and bloom filter are known.
     Known(B256, Box<Bloom>),
-}
-
-/// Receipts that are added as they come.
-#[derive(Default)]
-pub struct Incremental {
-    trie: ReceiptsTrie,
-    encoded: EncodedReceipts,
 }
 
 /// Root, bloom filter and encoding of the receipts of a block.
@@ -52,16 +45,20 @@ impl From<(B256, Bloom)> for FinishedReceipts {
     }
 }
 
+impl From<(B256, Bloom, Bytes)> for FinishedReceipts {
+    fn from((root, bloom, encoded): (B256, Bloom, Bytes)) -> Self {
+        Self { root, bloom, encoded: Some(encoded) }
+    }
+}
+
 impl ReceiptsRooter {
     /// Accepts all receipts so far. Called for each new receipt.
     pub fn follow(&mut self, receipts: &[Receipt]) {
         match self {
             Self::AtEnd | Self::Known(..) => {}
-            Self::Incremental(added) => {
-                for receipt in receipts.get(added.trie.len()..).unwrap_or_default() {
-                    added.trie.push(receipt);
-                    added.encoded.push(receipt);
-                }
+            Self::Incremental(trie) => {
+                let new = receipts.get(trie.len()..).unwrap_or_default();
+                new.iter().for_each(|receipt| trie.push(receipt));
             }
             Self::Background(job) => job.follow(receipts),
         }
@@ -72,15 +69,12 @@ impl ReceiptsRooter {
         self.follow(receipts);
         match self {
             Self::AtEnd => receipts_root(receipts).into(),
-            Self::Incremental(added) => {
-                let Incremental { trie, encoded } = *added;
-                let (root, bloom) = trie.finish();
-                FinishedReceipts { root, bloom, encoded: Some(encoded.finish()) }
-            }
+            Self::Incremental(trie) => trie.finish().into(),
             Self::Known(root, bloom) => (root, *bloom).into(),
-            Self::Background(job) => {
-                job.finish(receipts).unwrap_or_else(|| receipts_root(receipts)).into()
-            }
+            Self::Background(job) => match job.finish(receipts) {
+                Some(finished) => finished.into(),
+                None => receipts_root(receipts).into(),
+            },
         }
     }
 }
@@ -96,7 +90,7 @@ struct Portion {
 /// Thread that hashes receipts while later transactions execute.
 pub struct ReceiptsThread {
     portions: ThreadSender<Portion>,
-    roots: Receiver<(B256, Bloom)>,
+    roots: Receiver<(B256, Bloom, Bytes)>,
     blocks: Cell<u64>,
     thread: Option<JoinHandle<()>>,
 }
@@ -105,7 +99,7 @@ pub struct ReceiptsThread {
 pub struct Job {
     block: u64,
     portions: ThreadSender<Portion>,
-    roots: Receiver<(B256, Bloom)>,
+    roots: Receiver<(B256, Bloom, Bytes)>,
     sent: usize,
 }
 
@@ -152,7 +146,7 @@ impl Job {
     }
 
     /// Returns `None` if the thread is gone.
-    fn finish(self, receipts: &[Receipt]) -> Option<(B256, Bloom)> {
+    fn finish(self, receipts: &[Receipt]) -> Option<(B256, Bloom, Bytes)> {
         let receipts = receipts.get(self.sent..).unwrap_or_default().to_vec();
         let portion = Portion { block: self.block, receipts, last: true };
         self.portions.send(portion).ok()?;
@@ -160,7 +154,7 @@ impl Job {
     }
 }
 
-fn run(portions: &Receiver<Queued<Portion>>, roots: &Sender<(B256, Bloom)>) {
+fn run(portions: &Receiver<Queued<Portion>>, roots: &Sender<(B256, Bloom, Bytes)>) {
     let (mut block, mut trie) = (0, ReceiptsTrie::default());
     for portion in portions.iter().map(Queued::take) {
         if block != portion.block {

@@ -51,7 +51,9 @@ proptest! {
         prop_assert_eq!(receipts_root(&receipts), (calculate_receipt_root(&envelopes), bloom));
         let mut trie = ReceiptsTrie::default();
         receipts.iter().for_each(|receipt| trie.push(receipt));
-        prop_assert_eq!(trie.finish(), receipts_root(&receipts), "one after the other");
+        let (root, bloom, stored) = trie.finish();
+        prop_assert_eq!((root, bloom), receipts_root(&receipts), "one after the other");
+        prop_assert_eq!(stored, encode_receipts(&receipts));
     }
 
     #[test]
