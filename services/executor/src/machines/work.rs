@@ -31,7 +31,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tandem_chain::{AccessList, Transaction};
+use tandem_chain::Transaction;
 use tandem_primitives::{Account, B256, Bytes, EMPTY_CODE_HASH, U256, keccak256};
 use tandem_proto::tx_executor::{
     BlockWorker, FilledBlock, ListedBlock, OpenBlock, RangeTransaction, TxExecution, TxResult,
@@ -77,8 +77,8 @@ impl TransactionWorkers {
 
 impl TxExecution for TransactionWorkers {
     fn open(&self, block: ListedBlock) -> Result<Arc<dyn OpenBlock>, String> {
-        let list = AccessList::decode(block.list).map_err(|error| error.to_string())?;
-        let listed = ListedState::without_hashes(&list).ok_or("the access list does not decode")?;
+        let listed = ListedState::without_hashes(&block.list);
+        let listed = listed.ok_or("the access list does not decode")?;
         Ok(Arc::new(Open {
             listed: Arc::new(listed),
             env: evm_env(&block.environment),

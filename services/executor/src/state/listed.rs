@@ -100,9 +100,9 @@ impl<T: Copy> Values<T> {
     }
 }
 
-/// Decodes the accounts of a list.
-fn entries(list: &AccessList) -> Option<Vec<AccountChanges>> {
-    Vec::decode(&mut &list.rlp()[..]).ok()
+/// Decodes the accounts of a list from its RLP.
+fn entries(mut rlp: &[u8]) -> Option<Vec<AccountChanges>> {
+    Vec::decode(&mut rlp).ok().filter(|_| rlp.is_empty())
 }
 
 /// Returns each address with its slots, changed ones first. Gas limits their number.
@@ -120,15 +120,16 @@ fn keys(entries: &[AccountChanges]) -> HashBatch {
 impl ListedState {
     /// Takes the values from a list whose form was checked. Returns `None` if it does not decode.
     pub fn of(list: &AccessList) -> Option<Self> {
-        let entries = entries(list)?;
+        let entries = entries(list.rlp())?;
         let mut keys = keys(&entries);
         Some(Self::with_hashes(entries, keys.hash().iter().copied()))
     }
 
-    /// Takes the values as [`Self::of`] does, but leaves out the hashes of addresses and slots. Only
-    /// values of the parent's state that are set by their places can be read then.
-    pub fn without_hashes(list: &AccessList) -> Option<Self> {
-        let mut listed = Self::with_hashes(entries(list)?, iter::repeat(B256::ZERO));
+    /// Takes the values as [`Self::of`] does from the RLP of a list, but leaves out the hashes of addresses
+    /// and slots. Only values of the parent's state that are set by their places can be read then. Values of
+    /// a list whose form nobody checked may not be found.
+    pub fn without_hashes(rlp: &[u8]) -> Option<Self> {
+        let mut listed = Self::with_hashes(entries(rlp)?, iter::repeat(B256::ZERO));
         listed.parent.is_sent = true;
         Some(listed)
     }

@@ -321,8 +321,7 @@ mod tests {
     #[test]
     fn slots_that_are_sent_are_waited_for() {
         let rlp = listed_rlp();
-        let sent =
-            || ListedState::without_hashes(&AccessList::decode(rlp.clone()).unwrap()).unwrap();
+        let sent = || ListedState::without_hashes(&rlp).unwrap();
         let read = |listed: &ListedState| {
             let account = listed.get(&address(2)).unwrap();
             listed.parent_slot(account, &U256::from(9)).map(|(_, value)| value)
