@@ -32,10 +32,10 @@ const ANSWERS_MAX: usize = 256;
 const ROOM_MAX: Duration = Duration::from_secs(1);
 /// Part of the time since a block's first result for which a result waits for others, while there is
 /// more to execute.
-const WAIT_PART: u32 = 50;
+const WAIT_PART: u32 = 25;
 /// Shortest and longest such wait. Timers round it up by a millisecond at most.
 const WAIT_MIN: Duration = Duration::from_millis(1);
-const WAIT_MAX: Duration = Duration::from_millis(8);
+const WAIT_MAX: Duration = Duration::from_millis(16);
 /// Bytes of a message besides those of its results, at most.
 const FRAME_BYTES: usize = 64;
 
@@ -187,6 +187,6 @@ mod tests {
     #[test]
     fn a_result_waits_for_others_longer_in_a_long_block() {
         let wait = |elapsed| wait_after(Duration::from_millis(elapsed)).as_millis();
-        assert_eq!([0, 50, 200, 400, 10_000].map(wait), [1, 1, 4, 8, 8]);
+        assert_eq!([0, 25, 200, 400, 10_000].map(wait), [1, 1, 8, 16, 16]);
     }
 }

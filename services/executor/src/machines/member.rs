@@ -3,6 +3,7 @@
 use super::{
     Shared, Work,
     answers::Answers,
+    end::End,
     fragment::{complete, is_same, speculation_of},
     health::{Health, Role},
     link::Link,
@@ -39,15 +40,16 @@ const PONG_MAX: Duration = Duration::from_millis(50);
 /// Longest time without an answer or a sign of life during a block, besides that of the way.
 const SILENCE_MAX: Duration = Duration::from_millis(100);
 /// Time without an answer after which a sign of life is asked for.
-const SILENCE: Duration = Duration::from_millis(20);
+const SILENCE: Duration = Duration::from_millis(40);
 /// Number of times that an answer may take what the way took before.
 const PATIENCE: u32 = 3;
 /// Longest time without an answer of a trial, as nothing is known of the way.
 const TRIAL_MAX: Duration = Duration::from_secs(3);
 /// Part of the gas that is left of which a tx-executor gets its share with a further lease.
 const LEASE_PART: f64 = 1.0 / 3.0;
-/// Longest sleep during a block.
-const LOOK: Duration = Duration::from_millis(5);
+/// Longest sleep during a block, and when it may end soon. Each costs up to 50 µs of a processor.
+const LOOK: Duration = Duration::from_millis(20);
+const LAST_LOOK: Duration = Duration::from_millis(5);
 /// Number of transactions of a trial. Each is executed here as well.
 const TRIAL: usize = 8;
 /// Least bytes of a block from which the rate of the connection is measured.
@@ -72,26 +74,6 @@ pub struct State {
     /// Its use, `None` without a connection.
     pub role: Option<Role>,
     pub rates: Rates,
-}
-
-/// End of a block at a tx-executor.
-enum End {
-    /// Nothing was missing.
-    Done,
-    /// The connection was lost, or did not take a command.
-    Lost,
-    /// It did not answer in time.
-    Late,
-    /// It refused the block.
-    Refused,
-    /// A result of it was wrong.
-    Wrong,
-}
-
-impl From<NotSent> for End {
-    fn from(_: NotSent) -> Self {
-        Self::Lost
-    }
 }
 
 impl Member {
@@ -312,7 +294,10 @@ impl<'a> BlockAt<'a> {
         }
         self.heard = Instant::now();
         loop {
-            while !self.job().is_closed() && self.has_room() && self.lease(link)? > 0 {}
+            let mut look = LOOK;
+            while look == LOOK && !self.job().is_closed() && self.has_room() {
+                look = if self.lease(link)? > 0 { LOOK } else { LAST_LOOK };
+            }
             if self.left().0 == 0 {
                 return Ok(End::Done);
             }
@@ -323,7 +308,7 @@ impl<'a> BlockAt<'a> {
                 let is_late = self.is_late() || self.was_waited_for();
                 return Ok(if is_late { End::Late } else { End::Done });
             }
-            let answer = self.member.api.receive(LOOK);
+            let answer = self.member.api.receive(look);
             match answer {
                 Some((session, TxReply::Results(results))) if session == self.session => {
                     self.heard = Instant::now();

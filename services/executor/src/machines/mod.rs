@@ -24,6 +24,7 @@
 //! transaction, and at most 100 ms. What a tx-executor does not answer is executed here.
 
 mod answers;
+mod end;
 mod environment;
 mod fragment;
 mod health;
