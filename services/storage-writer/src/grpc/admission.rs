@@ -70,7 +70,8 @@ mod tests {
     fn a_leader_writes_under_its_lease_and_is_followed_without_it() {
         let (role, standing) = watch::channel(Standing::Leads(Term(1)));
         let lease = Arc::<LeadLease>::default();
-        let admission = Admission { standing: Some(standing), lease: Some(lease.clone()) };
+        let (standing, held) = (Some(standing), Some(lease.clone()));
+        let admission = Admission { standing, lease: held, is_read_only: false };
         assert!(admission.admit_writer().is_err() && admission.confirm().is_err());
         assert!(admission.admit_reader().is_ok());
         lease.hold_until(Instant::now() + Duration::from_secs(3600));
@@ -78,5 +79,27 @@ mod tests {
         role.send_replace(Standing::Superseded(Term(2)));
         assert!(admission.admit_writer().is_err() && admission.admit_reader().is_err());
         assert_eq!(Admission::default().admit_writer(), Ok(()));
+        let read_only = Admission { is_read_only: true, ..Admission::default() };
+        assert!(matches!(read_only.admit_writer(), Err(Error::Refused(_))));
+        assert!(read_only.admit_reader().is_ok());
+    }
+
+    #[test]
+    fn a_write_is_not_made_without_the_lease_and_not_confirmed_when_it_ended_meanwhile() {
+        let lease = Arc::<LeadLease>::default();
+        let admission = Admission { lease: Some(lease.clone()), ..Admission::default() };
+        let mut is_written = false;
+        let written = admission.write(|| {
+            is_written = true;
+            Ok(())
+        });
+        assert!(written.is_err() && !is_written);
+        lease.hold_until(Instant::now() + Duration::from_secs(3600));
+        assert!(admission.write(|| Ok(())).is_ok());
+        let written = admission.write(|| {
+            lease.hold_until(Instant::now());
+            Ok(())
+        });
+        assert!(written.is_err());
     }
 }
